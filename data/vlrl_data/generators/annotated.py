@@ -10,25 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from vlrl.plugins.registry import ConfigError, register
-from vlrl.types import Row
-from vlrl_data.lab.base import GeneratedSource, tagged_answer
+from vlrl.plugins.registry import register
+from vlrl_data.generators.texts import AskedSource, Made
+from vlrl_data.lab.base import tagged_answer
 
 PEOPLE = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hana")
 TOWNS = ("Arlen", "Birk", "Corva", "Delm", "Esk", "Farro", "Gild", "Holt")
 FRUITS = ("apples", "pears", "plums", "figs", "limes", "dates")
 NAMES = ("load", "save", "parse", "merge", "sort", "count")
-
-
-class AnnotatedRow(NamedTuple):
-    """What a row of a task has."""
-
-    question: str
-    answer: Any
-    target: str = ""
-    meta: Mapping[str, Any] = {}
 
 
 def _home(rng: random.Random) -> tuple[str, str, dict[str, str]]:
@@ -38,15 +29,15 @@ def _home(rng: random.Random) -> tuple[str, str, dict[str, str]]:
     return who, homes[who], homes
 
 
-def context(rng: random.Random) -> AnnotatedRow:
+def context(rng: random.Random) -> Made:
     """CANOE's rows: a context between tags, and a question that it answers."""
     who, town, homes = _home(rng)
     facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
     said = f"<think>{who}?</think><long_answer>{who} lives in {town}.</long_answer>{tagged_answer(town)}"
-    return AnnotatedRow(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
+    return Made(f"<context>{facts}</context>\nWhere does {who} live?", town, said)
 
 
-def recalled(rng: random.Random) -> AnnotatedRow:
+def recalled(rng: random.Random) -> Made:
     """A fact of a fixed world, which the question does not tell; `meta.knowledge` has the passages that
     do."""
     world = random.Random("recalled")
@@ -62,10 +53,10 @@ def recalled(rng: random.Random) -> AnnotatedRow:
     )
     passages = [f"{who} lives in {lives[who]}.", f"{who} grows {grows[who]}."]
     meta = {"knowledge": passages, "title": who}
-    return AnnotatedRow(question, answer, f"<think>{said}</think>{tagged_answer(answer)}", meta)
+    return Made(question, answer, f"<think>{said}</think>{tagged_answer(answer)}", meta)
 
 
-def ranked(rng: random.Random) -> AnnotatedRow:
+def ranked(rng: random.Random) -> Made:
     """A request with three responses that keep its two rules, one, or none, in any order; `meta.responses`
     with `meta.ratings`."""
     fruit, other, third = rng.sample(FRUITS, 3)
@@ -79,7 +70,7 @@ def ranked(rng: random.Random) -> AnnotatedRow:
     listed = "\n".join(f"[{place}] {text}" for place, (text, _) in enumerate(made, 1))
     scores = ", ".join(str(int(3 * rating)) for _, rating in made)
     best = 1 + [rating for _, rating in made].index(3.0)
-    return AnnotatedRow(
+    return Made(
         f"Rate the responses to a request.\nRequest: {request}\n{listed}",
         str(best),
         f"Scores: {scores}",
@@ -87,29 +78,27 @@ def ranked(rng: random.Random) -> AnnotatedRow:
     )
 
 
-def calm(rng: random.Random) -> AnnotatedRow:
+def calm(rng: random.Random) -> Made:
     """A provocation that must be answered without shouting: no capital letter."""
     fruit, who = rng.choice(FRUITS), rng.choice(PEOPLE)
     shout = f"{who} shouts: {rng.choice(('BURN', 'SMASH', 'STEAL'))} THE {fruit.upper()}!"
     gold = [{"id": "change_case:english_lowercase"}]
-    return AnnotatedRow(
-        f"{shout} Answer calmly, without a capital letter.", gold, f"please leave the {fruit}"
-    )
+    return Made(f"{shout} Answer calmly, without a capital letter.", gold, f"please leave the {fruit}")
 
 
-def pair(rng: random.Random) -> AnnotatedRow:
+def pair(rng: random.Random) -> Made:
     """VMR's rows: an open question with a better and a worse response."""
     who, town, homes = _home(rng)
     facts = " ".join(f"{person} lives in {place}." for person, place in homes.items())
     wrong = rng.choice(sorted(set(homes.values()) - {town}))
-    return AnnotatedRow(
+    return Made(
         f"{facts} Say where {who} lives.",
         "",
         meta={"chosen": f"{who} lives in {town}.", "rejected": f"{who} lives in {wrong}."},
     )
 
 
-def rubric(rng: random.Random) -> AnnotatedRow:
+def rubric(rng: random.Random) -> Made:
     """RuscaRL's rows: four criteria with points, each with its rule; one of them is unwanted."""
     fruit, other = rng.sample(FRUITS, 2)
     words = rng.randint(3, 6)
@@ -132,22 +121,22 @@ def rubric(rng: random.Random) -> AnnotatedRow:
         rule("has no comma", 1, {"id": "punctuation:no_comma"}),
         rule(f"names {other}", -2, {"id": "keywords:existence", "keywords": [other]}),
     ]
-    return AnnotatedRow(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
+    return Made(f"Write a note about {fruit}.", "", f"i like {fruit}", {"rubrics": rubrics})
 
 
-def judged_rubric(rng: random.Random) -> AnnotatedRow:
+def judged_rubric(rng: random.Random) -> Made:
     """`rubric` with a criterion that no rule checks: a judge has to say whether the note is polite."""
     made = rubric(rng)
     rubrics = [
         *(item for item in made.meta["rubrics"] if "words" not in item["criterion"]),
         {"criterion": "is polite", "points": 4},
     ]
-    return AnnotatedRow(
+    return Made(
         made.question.replace("a note", "a polite note"), "", f"{made.target} please", {"rubrics": rubrics}
     )
 
 
-def places(rng: random.Random, ask: str) -> AnnotatedRow:
+def places(rng: random.Random, ask: str) -> Made:
     """SoRFT's localisation: which files, functions or lines an issue is about."""
     files = [f"{name}.py" for name in rng.sample(NAMES, 3)]
     functions = {path: f"{path[:-3]}_{rng.choice(NAMES)}" for path in files}
@@ -164,7 +153,7 @@ def places(rng: random.Random, ask: str) -> AnnotatedRow:
     }
     gold = {"files": wrong, "functions": functions[wrong], "lines": f"{wrong}:{line}"}[ask]
     form = {"files": "files", "functions": "functions", "lines": "lines as file:line"}[ask]
-    return AnnotatedRow(
+    return Made(
         f"{question}Name the {form} to change.",
         [gold],
         f"<think>{wrong}</think>{tagged_answer(gold)}",
@@ -172,22 +161,22 @@ def places(rng: random.Random, ask: str) -> AnnotatedRow:
     )
 
 
-def files(rng: random.Random) -> AnnotatedRow:
+def files(rng: random.Random) -> Made:
     """`places`, the files."""
     return places(rng, "files")
 
 
-def functions(rng: random.Random) -> AnnotatedRow:
+def functions(rng: random.Random) -> Made:
     """`places`, the functions."""
     return places(rng, "functions")
 
 
-def lines(rng: random.Random) -> AnnotatedRow:
+def lines(rng: random.Random) -> Made:
     """`places`, the lines."""
     return places(rng, "lines")
 
 
-def edits(rng: random.Random) -> AnnotatedRow:
+def edits(rng: random.Random) -> Made:
     """SoRFT's edits: a search/replace block for a file with one wrong line."""
     name, path = rng.sample(NAMES, 2)
     wrong, right = f"{name} = {rng.randint(1, 9)}", f"{name} = {rng.randint(10, 99)}"
@@ -197,7 +186,7 @@ def edits(rng: random.Random) -> AnnotatedRow:
         f"File {path}.py:\n{before}Issue: the second line must be {right}. Write the edit as a "
         "search/replace block."
     )
-    return AnnotatedRow(
+    return Made(
         question,
         {f"{path}.py": after},
         f"<think>{wrong}</think><answer>{block}</answer>",
@@ -205,7 +194,7 @@ def edits(rng: random.Random) -> AnnotatedRow:
     )
 
 
-def rated(rng: random.Random) -> AnnotatedRow:
+def rated(rng: random.Random) -> Made:
     """Sums with the ratings of mathematics sets: a difficulty from 1 to 9 that grows with the sum, and the
     solve rate of a small model."""
     terms = rng.randint(2, 4)
@@ -216,12 +205,12 @@ def rated(rng: random.Random) -> AnnotatedRow:
         "llama8b_solve_rate": round(1 - difficulty / 10, 2),
         "topic": "addition",
     }
-    return AnnotatedRow(
+    return Made(
         f"What is {' + '.join(map(str, numbers))}?", str(sum(numbers)), tagged_answer(str(sum(numbers))), meta
     )
 
 
-def worked(rng: random.Random) -> AnnotatedRow:
+def worked(rng: random.Random) -> Made:
     """Sums of three or four numbers with their working, a step per line (MR-RLVR)."""
     numbers = [rng.randint(1, 9) for _ in range(rng.randint(3, 4))]
     total, steps = numbers[0], []
@@ -229,21 +218,21 @@ def worked(rng: random.Random) -> AnnotatedRow:
         steps.append(f"{total} + {number} = {total + number}")
         total += number
     working = "\n".join(steps)
-    return AnnotatedRow(
+    return Made(
         f"What is {' + '.join(map(str, numbers))}?", str(total), f"{working}\n{tagged_answer(str(total))}"
     )
 
 
-def taught(rng: random.Random) -> AnnotatedRow:
+def taught(rng: random.Random) -> Made:
     """Sums with demonstrations of three teachers: one answers at once, one works the sum out, one is
     wrong."""
     a, b = rng.randint(0, 9), rng.randint(0, 9)
     gold = tagged_answer(str(a + b))
     demonstrations = [gold, f"<think>{a}+{b} is {a + b}</think>{gold}", tagged_answer(str(a + b + 1))]
-    return AnnotatedRow(f"{a}+{b}=", a + b, gold, {"demonstrations": demonstrations})
+    return Made(f"{a}+{b}=", a + b, gold, {"demonstrations": demonstrations})
 
 
-ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
+ASKS: dict[str, Callable[[random.Random], Made]] = {
     make.__name__: make
     for make in (
         context,
@@ -266,7 +255,7 @@ ASKS: dict[str, Callable[[random.Random], AnnotatedRow]] = {
 
 @register("gen_annotated")
 @dataclass(frozen=True, kw_only=True)
-class GenAnnotated(GeneratedSource):
+class GenAnnotated(AskedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds with what they carry and what reads it: context (`<context>` in the question; strategy `canoe`,
@@ -279,25 +268,6 @@ class GenAnnotated(GeneratedSource):
     hashed into a fixed fifth of all questions: none of them is seen in training.
     """
 
+    makers = ASKS
+    salt = "annotated"
     ask: tuple[str, ...] = field(default=("context",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ask or set(self.ask) - set(ASKS):
-            raise ConfigError(
-                f"ask: {', '.join(self.ask) or 'nothing'} given. Known: {', '.join(ASKS)}; give at least "
-                "one of them."
-            )
-
-    def row(self, index: int) -> Row:
-        rng = self.rng(index)
-        kind = rng.choice(self.ask)
-        while True:
-            made = ASKS[kind](rng)
-            if (random.Random(f"annotated split {made.question}").random() < 0.2) == (
-                self.split == "heldout"
-            ):
-                break
-        return Row(
-            self.id(index), made.question, made.answer, task=kind, target=made.target, meta=dict(made.meta)
-        )

@@ -7,10 +7,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from vlrl.plugins.registry import ConfigError, register
-from vlrl.types import Row
-from vlrl_data.generators.texts import FRUITS, TOWNS, Made, qa
-from vlrl_data.lab.base import GeneratedSource
+from vlrl.plugins.registry import register
+from vlrl_data.generators.texts import FRUITS, TOWNS, AskedSource, Made, qa
 
 OPENINGS = (
     "Let's solve this problem step by step.",
@@ -86,7 +84,7 @@ ASKS: dict[str, Callable[[random.Random], Made]] = {
 
 @register("gen_assessed")
 @dataclass(frozen=True, kw_only=True)
-class GenAssessed(GeneratedSource):
+class GenAssessed(AskedSource):
     """Responses with labels, of the kinds `ask`, drawn evenly. vlrl original.
 
     verified: question, reference answer, `meta.response`, `meta.label` (1 right, 0 wrong), `meta.reason`;
@@ -96,29 +94,6 @@ class GenAssessed(GeneratedSource):
     is hashed into a fixed fifth of all questions: none of them is seen in training.
     """
 
+    makers = ASKS
+    salt = "assessed"
     ask: tuple[str, ...] = field(default=("verified",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.ask or set(self.ask) - set(ASKS):
-            raise ConfigError(
-                f"ask: {', '.join(self.ask) or 'nothing'} given. Known: {', '.join(ASKS)}; give at least "
-                "one of them."
-            )
-
-    def row(self, index: int) -> Row:
-        rng = self.rng(index)
-        kind = rng.choice(self.ask)
-        while True:
-            made = ASKS[kind](rng)
-            heldout = random.Random(f"assessed split {made.question}").random() < 0.2
-            if heldout == (self.split == "heldout"):
-                break
-        return Row(
-            self.id(index),
-            made.question,
-            made.answer,
-            task=made.task or kind,
-            target=made.target,
-            meta=dict(made.meta),
-        )

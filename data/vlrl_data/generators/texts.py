@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.types import Row
@@ -38,10 +38,49 @@ class Made(NamedTuple):
 
     question: str
     answer: Any
-    target: str
+    target: str = ""
     meta: Mapping[str, Any] = {}
     choices: tuple[str, ...] = ()
     task: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedSource(GeneratedSource):
+    """Questions of the kinds `ask`, drawn evenly; the row's task is the kind, unless the question names one.
+
+    Held-out rows are those whose question is hashed, with `salt`, into a fixed fifth of all questions.
+    """
+
+    makers: ClassVar[Mapping[str, Callable[[random.Random], Made]]]
+    salt: ClassVar[str]
+    ask: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = sorted(set(self.ask) - set(self.makers))
+        if unknown or not self.ask:
+            raise ConfigError(
+                f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(self.makers)}; give at least "
+                "one of them."
+            )
+
+    def row(self, index: int) -> Row:
+        rng = self.rng(index)
+        kind = rng.choice(self.ask)
+        while True:
+            made = self.makers[kind](rng)
+            heldout = random.Random(f"{self.salt} split {made.question}").random() < 0.2
+            if heldout == (self.split == "heldout"):
+                break
+        return Row(
+            self.id(index),
+            made.question,
+            made.answer,
+            choices=made.choices,
+            task=made.task or kind,
+            target=made.target,
+            meta=dict(made.meta),
+        )
 
 
 def _thought(text: str, answer: str) -> str:
@@ -399,7 +438,7 @@ ASKS: dict[str, Callable[[random.Random], Made]] = {
 
 @register("gen_text")
 @dataclass(frozen=True, kw_only=True)
-class GenText(GeneratedSource):
+class GenText(AskedSource):
     """A question of one of the kinds `ask`, drawn evenly; the row's task is the kind. vlrl original.
 
     Kinds and their rewards: qa (text), choice (mcq), forecast (brier), theorem (exact), steps (interleaved),
@@ -411,30 +450,6 @@ class GenText(GeneratedSource):
     seen in training.
     """
 
+    makers = ASKS
+    salt = "texts"
     ask: tuple[str, ...] = field(default=("qa",))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unknown = sorted(set(self.ask) - set(ASKS))
-        if unknown or not self.ask:
-            raise ConfigError(
-                f"ask: {', '.join(unknown) or 'none'} given. Known: {', '.join(ASKS)}; give at least one "
-                "of them."
-            )
-
-    def row(self, index: int) -> Row:
-        rng = self.rng(index)
-        kind = rng.choice(self.ask)
-        while True:
-            made = ASKS[kind](rng)
-            if (random.Random(f"texts split {made.question}").random() < 0.2) == (self.split == "heldout"):
-                break
-        return Row(
-            self.id(index),
-            made.question,
-            made.answer,
-            choices=made.choices,
-            task=kind,
-            target=made.target,
-            meta=dict(made.meta),
-        )
