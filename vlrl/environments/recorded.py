@@ -23,6 +23,26 @@ from vlrl.plugins.stages import Environment
 from vlrl.types import Row
 
 
+def read_trajectories(path: str | Path, where: str) -> list[Trajectory]:
+    """The trajectories of a JSONL file. Raises ConfigError, about the setting `where`, for a file that cannot
+    be read and for a line that is no trajectory."""
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{where}: {error}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            values = json.loads(line)
+            values.pop("step", None)
+            found.append(Trajectory.from_plain(values))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{where}: {path}:{number} is no trajectory ({type(error).__name__}: {error})"
+            ) from None
+    return found
+
+
 @register("recorded")
 @dataclass(frozen=True, kw_only=True)
 class Recorded(Environment):
@@ -55,20 +75,7 @@ class Recorded(Environment):
     def trajectories(self) -> dict[str, list[Trajectory]]:
         """The recordings by row id. Raises ConfigError for a file that cannot be read."""
         found: dict[str, list[Trajectory]] = defaultdict(list)
-        try:
-            lines = Path(self.path).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(f"environment.path: {error}") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                values = json.loads(line)
-                values.pop("step", None)
-                trajectory = Trajectory.from_plain(values)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(
-                    f"environment.path: {self.path}:{number} is no trajectory ({type(error).__name__}: "
-                    f"{error})"
-                ) from None
+        for trajectory in read_trajectories(self.path, "environment.path"):
             found[trajectory.row].append(trajectory)
         return dict(found)
 

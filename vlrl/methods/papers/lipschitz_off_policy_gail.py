@@ -9,13 +9,13 @@ agents/sam_agent.py, tasks/train_mujoco_sam.yaml.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from vlrl.environments.recorded import read_trajectories
 from vlrl.methods.common.text_scorer import features_of, text_scorer
 from vlrl.methods.common.turn_pay import add_pay, decisions, decisions_of
 from vlrl.methods.core.turn_advantage import episodes_of
@@ -29,7 +29,6 @@ from vlrl.plugins.episodes import (
     TURN_STATES,
     Action,
     Observation,
-    Trajectory,
 )
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, State, StepCounts, transient
@@ -152,17 +151,7 @@ class LipschitzOffPolicyGAIL(RewardShaping):
     def recorded(self) -> list[str]:
         """The turns of the recorded episodes. Raises ConfigError for a line that is no trajectory."""
         found = []
-        lines = Path(self.expert).expanduser().read_text(encoding="utf-8").splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                values = json.loads(line)
-                values.pop("step", None)
-                trajectory = Trajectory.from_plain(values)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(
-                    f"reward_shaping: {self.name!r}: {self.expert}:{number} is no trajectory "
-                    f"({type(error).__name__}: {error})"
-                ) from None
+        for trajectory in read_trajectories(self.expert, f"reward_shaping: {self.name!r}: expert"):
             found += turns_of(trajectory.opening, trajectory.steps)
         return found
 
