@@ -488,7 +488,8 @@ def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path)
     }
     swift = {
         "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "x"}],
-        "audios": ["a.wav"],
+        "solution": "x",
+        "answer": "another",  # which the solution beside it replaces
         "task": "t",
         "target": "y",
     }
@@ -501,7 +502,7 @@ def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path)
         {"label": 3},
     ) and rows.dropped_columns() == {}
     rows = read(tmp_path / "b.jsonl")
-    assert (rows[0].task, rows[0].target) == ("t", "y") and rows.dropped_columns() == {"audios": 1}
+    assert (rows[0].task, rows[0].target) == ("t", "y") and rows.dropped_columns() == {"answer": 1}
     result = CliRunner().invoke(app, ["check", str(tmp_path / "b.jsonl"), "--json"])
     assert json.loads(result.stdout)["dropped columns"] == {"audios": 1}
     (tmp_path / "c.jsonl").write_text(json.dumps({"problem": "?", "answer": "x", "target": 5}))
