@@ -504,7 +504,7 @@ def test_task_and_target_of_a_record_are_used_and_dropped_columns_told(tmp_path)
     rows = read(tmp_path / "b.jsonl")
     assert (rows[0].task, rows[0].target) == ("t", "y") and rows.dropped_columns() == {"answer": 1}
     result = CliRunner().invoke(app, ["check", str(tmp_path / "b.jsonl"), "--json"])
-    assert json.loads(result.stdout)["dropped columns"] == {"audios": 1}
+    assert json.loads(result.stdout)["dropped columns"] == {"answer": 1}
     (tmp_path / "c.jsonl").write_text(json.dumps({"problem": "?", "answer": "x", "target": 5}))
     assert "its target is int, not text" in read(tmp_path / "c.jsonl").quarantine.rows[0].reason
 
