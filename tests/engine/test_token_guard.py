@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from vlrl.engine.openai import OpenAI, text_of
+from vlrl.engine.vllm.served_media import IN_SERVER
 from vlrl.engine.vllm.server import VLLMServer
 from vlrl.services import token_guard
 from vlrl.services.http import JsonClient, ServiceError
@@ -173,7 +174,16 @@ def test_servers_listen_on_loopback_unless_told(caplog):
         and not is_loopback("")
     )
     flags = Path(token_guard.__file__).parents[1].joinpath("engine", "vllm", "server.py").read_text()
-    assert '"middleware": GUARD' in flags and f"{token_guard.__name__}.TokenGuard" == token_guard.GUARD
+    assert '"middleware": f"{IN_SERVER}.TokenGuard"' in flags
+    in_server = (
+        Path(token_guard.__file__)
+        .parents[1]
+        .joinpath(*IN_SERVER.split(".")[1:])
+        .with_suffix(".py")
+        .read_text()
+    )
+    assert f"from {token_guard.__name__} import TokenGuard" in in_server
+    assert f"{token_guard.__name__}.TokenGuard" == token_guard.GUARD
 
 
 class Answers(BaseHTTPRequestHandler):
