@@ -32,6 +32,8 @@ ITS_OWN = {  # files that may ask the tokenizer, and what they give it
     "vlrl/cli/transformers_server.py": "counts the tokens of a request, and gives the ids to nobody",
     "vlrl/beside/reward_model.py": "a response for a scalar reward model, by its own tokenizer",
     "vlrl/beside/process.py": "steps for a process reward model, by its own tokenizer",
+    "vlrl/beside/entailment.py": "two texts for an entailment model, by its own tokenizer",
+    "vlrl/methods/common/served_teacher.py": "a completion for a served teacher, by its own tokenizer",
     "vlrl/policy/families/smolvlm.py": "its own words around a picture's tiles",
     "vlrl/methods/common/conversation.py": "the rendered reply, escaped",
     "vlrl/methods/papers/lens.py": "the rendered prompt, escaped",
