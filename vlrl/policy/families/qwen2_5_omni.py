@@ -103,10 +103,15 @@ class Omni(QwenVL):
 
         def hear(feature: Features) -> MediaEmbeds:
             frames_FM = feature.tensors["input_features"].to(device)
-            output = tower(frames_FM.T, feature_lens=torch.tensor([len(frames_FM)], device=device))
-            return MediaEmbeds(output.last_hidden_state)
+            windows = {key: value.to(device) for key, value in self.windows(tower, len(frames_FM)).items()}
+            lengths = torch.tensor([len(frames_FM)], device=device)
+            return MediaEmbeds(tower(frames_FM.T, feature_lens=lengths, **windows).last_hidden_state)
 
         return [hear(f) if f.kind == "audio" else next(seen) for f in features]
+
+    def windows(self, tower: Any, frames: int) -> dict[str, Tensor]:
+        """What transformers would compute from the length of a sound with values read from the device."""
+        return {}
 
     # --- forward --------------------------------------------------------------------------------------------
 

@@ -76,6 +76,14 @@ class Qwen3OmniMoe(Omni):
             rest = (rest - 1) // 2 + 1
         return rest + frames // 100 * 13
 
+    def windows(self, tower: Any, frames: int) -> dict[str, Tensor]:
+        from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import get_audio_cu_seqlens
+
+        chunk = 2 * tower.n_window
+        chunks = torch.tensor([chunk] * (frames // chunk) + [frames % chunk] * (frames % chunk > 0))
+        lengths = torch.tensor([frames])
+        return {"cu_seqlens": get_audio_cu_seqlens(chunks, lengths, tower.n_window_infer, tower.n_window)}
+
     def deep_inputs(
         self, config: Any, ids_BL: Tensor, embeds: Sequence[MediaEmbeds], kinds: Sequence[str]
     ) -> dict[str, Any]:
