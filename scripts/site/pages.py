@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from functools import cache
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def readmes() -> dict[str, str]:
         folder, up = Path(file).parent, "../" * page.count("/")
 
         def link(found: re.Match[str], folder: Path = folder, up: str = up) -> str:
-            target = (folder / found[1]).as_posix()
+            target = normpath(folder / found[1])
             if target.startswith("docs/"):
                 return f"]({up}{target.removeprefix('docs/')})"
             return f"]({up}{places[target]})" if target in places else found[0]
