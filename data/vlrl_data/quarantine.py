@@ -37,7 +37,7 @@ def reason_kind(reason: str) -> str:
     """A reason without the paths, texts and numbers that are particular to one row, for counting."""
     text = re.sub(r"\S*[/\\]\S+", "<file>", reason)
     text = re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", text)
-    return re.sub(r"\d+(\.\d+)?", "N", text)[:100]
+    return re.sub(r"\d+(\.\d+)?", "N", text)[:160]
 
 
 @dataclass

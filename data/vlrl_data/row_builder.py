@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from PIL import Image
@@ -15,8 +16,18 @@ from PIL import Image
 from vlrl.plugins.registry import suggest
 from vlrl.types import Clip, CoordinateSpace, Media, MediaError, Row, RowError
 from vlrl_data.generators import jigsaw
-from vlrl_data.media.images import EqualByKey, GeneratedImage, InMemoryImage, StoredImage, digest, image_size
+from vlrl_data.media.audio import AUDIO_SUFFIXES
+from vlrl_data.media.images import (
+    IMAGE_SUFFIXES,
+    EqualByKey,
+    GeneratedImage,
+    InMemoryImage,
+    StoredImage,
+    digest,
+    image_size,
+)
 from vlrl_data.media.parse import MediaSettings, parse_audio, parse_image, parse_video
+from vlrl_data.media.video import VIDEO_SUFFIXES
 from vlrl_data.record_families import RecordFamily
 from vlrl_data.record_families.answers import letter_of, options_of, to_pixels
 from vlrl_data.record_families.base import Draft, ReadRecord, as_container, as_list, renamed
@@ -25,6 +36,7 @@ from vlrl_data.text_table import as_number
 from vlrl_data.validation import MAX_CHARACTERS, is_box, is_labelled_boxes, validate_row
 
 MAX_META_CHARACTERS = 100_000  # of one column, as JSON
+MEDIA_SUFFIXES = {"image": IMAGE_SUFFIXES, "video": VIDEO_SUFFIXES, "audio": AUDIO_SUFFIXES - VIDEO_SUFFIXES}
 
 
 @dataclass(frozen=True)
@@ -176,6 +188,7 @@ class RowBuilder:
         )
         if options.target and not row.target and row.answer is not None:
             row = replace(row, target=demonstration(options.target, row.answer))
+        guessed = (*guessed, *_unseen_media(row, plain))
         validate_row(row, options.answers, options.max_characters)
         if row.id in options.pass_rates:
             row = replace(row, meta={**row.meta, "pass_rate": options.pass_rates[row.id]["pass_rate"]})
@@ -297,6 +310,19 @@ def _unseen_options(extra: Mapping[str, Any]) -> tuple[str, ...]:
         f"`{name}` stays in `meta`, where no prompt shows it (`fields: {{{name}: choices}}` takes it)"
         for name in ("choices", "options")
         if isinstance(extra.get(name), (list, tuple, Mapping)) and len(extra[name]) > 1
+    )
+
+
+def _unseen_media(row: Row, extra: Mapping[str, Any]) -> tuple[str, ...]:
+    """A notice for columns that name media files, of rows without media."""
+    if row.media:
+        return ()
+    return tuple(
+        f"`{name}` stays in `meta`, where no model sees it, and names {kind}s (`fields: {{{name}: {kind}}}` "
+        "takes them)"
+        for name, value in extra.items()
+        for kind, suffixes in MEDIA_SUFFIXES.items()
+        if isinstance(value, str) and Path(value[-200:]).suffix.lower() in suffixes
     )
 
 

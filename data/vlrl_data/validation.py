@@ -266,7 +266,7 @@ def _check_answer(row: Row, answers: str) -> None:
         or (isinstance(answer, Mapping) and not answer)
     ):
         if answers == "required":
-            raise RowError("it has no answer (set `answers: optional` if none is meant)")
+            raise RowError(f"it has no answer{_unread(row)} (`answers: optional` if none is meant)")
         return
     for path, value in _leaves(answer, ("answer",)) if type(answer) is not str else ():
         if isinstance(value, float) and not math.isfinite(value):
@@ -281,6 +281,15 @@ def _check_answer(row: Row, answers: str) -> None:
         raise RowError(
             f"its answer is {_type(answer)} {str(answer)[:40]!r}; task {row.task!r} needs {expected[0]}"
         )
+
+
+def _unread(row: Row) -> str:
+    """The row's own columns that could be its answer, and how one of them is taken."""
+    names = [name for name, value in row.meta.items() if isinstance(value, (str, int, float, list))]
+    if not names:
+        return ""
+    listed = ", ".join(f"`{name}`" for name in names[:6])
+    return f"; nothing reads {listed}: `fields: {{{names[-1]}: answer}}` takes one"
 
 
 OPTION_LETTER = re.compile(r"\(?([A-Za-z])[.):]?\)?")

@@ -84,7 +84,15 @@ def data(tmp_path, monkeypatch):
 
 
 def run(*words, **options):
-    given = {"reward": "", "model": "", "gpus": "", "method": "", "media_root": "", "check": False} | options
+    given = {
+        "reward": "",
+        "model": "",
+        "gpus": "",
+        "method": "",
+        "media_root": "",
+        "fields": "",
+        "check": False,
+    } | options
     command.init(*words, output=command.Path("mine.yaml"), **given)
     return load(["mine.yaml"])
 
@@ -123,6 +131,22 @@ def test_text_without_a_gpu(data):
         and config.tree["prompt_template"]["style"] == "boxed"
     )
     assert config.tree["policy"]["model"] == "fetched:smollm2" and config.tree["outcome"] == "answer"
+
+
+def test_columns_of_other_names(data, capsys):
+    (data / "shots").mkdir()
+    Image.new("RGB", (30, 30)).save(data / "shots" / "1.png")
+    (data / "labels.csv").write_text(
+        "file,prompt,label\n" + "1.png,Which colour?,black\n" * 9, encoding="utf-8"
+    )
+    with pytest.raises(
+        ConfigError, match="nothing reads `file`, `label`: `fields: {label: answer}` takes one"
+    ):
+        run("labels.csv")
+    config = run("labels.csv", media_root="shots", fields="label=answer,file=image")
+    mine, said = config.tree["data"]["train"]["mine"], capsys.readouterr().out
+    assert mine["fields"] == {"label": "answer", "file": "image"} and "9 with pictures" in said
+    assert "vlrl data preview labels.csv --media-root shots --fields label=answer,file=image\n" in said
 
 
 def test_a_tiny_model_gets_a_cold_start(data):

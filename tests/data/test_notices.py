@@ -66,3 +66,16 @@ def test_a_prompt_of_too_many_words_is_refused_before_the_model_is_loaded(tmp_pa
     ):
         Plan.of(load(configs, [*words, "max_prompt_tokens=4"])).check()
     Plan.of(load(configs, [*words, "max_prompt_tokens=5"])).check()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("a/1.JPG", "names images"), ("1.mp4", "names videos"), ("1.wav", "names audios"), ("1.x", "")],
+)
+def test_a_column_of_media_that_no_model_sees_is_named(tmp_path, value, said):
+    path = written(tmp_path / "mine.jsonl", [{"question": "What?", "answer": "a cat", "file": value}])
+    guesses = list(build(Source, {"name": "files", "path": str(path)}).load().guesses())
+    kind = said.removeprefix("names ").removesuffix("s")
+    assert [f"`fields: {{file: {kind}}}`" in guess and said in guess for guess in guesses] == [True] * bool(
+        said
+    )

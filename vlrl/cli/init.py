@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import islice
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from vlrl_data.cli import renames
 
 from vlrl.activity.check import check as run_check
 from vlrl.cli.proposal import FORMATS, RewardProposal, propose
@@ -42,7 +44,7 @@ class Answers:
     count: int
     gpu: str
     method: str
-    media_root: str = ""
+    reading: str = ""  # options of commands that read the rows
 
 
 def init(
@@ -54,6 +56,7 @@ def init(
     gpus: Annotated[str, typer.Option("--gpus", help="Such as 1xl4 or 8xh100; 0 for none.")] = "",
     method: Annotated[str, typer.Option("--method", help="A preset of methods/.")] = "",
     media_root: Annotated[str, typer.Option("--media-root", help="The folder of pictures and videos.")] = "",
+    fields: Annotated[str, typer.Option("--fields", help="Columns to rename: label=answer,file=image.")] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="The config to write.")] = Path(
         "my_task.yaml"
     ),
@@ -64,7 +67,7 @@ def init(
     data = data or _answer("data", "Where are your rows (a file, a folder, a hub id)?", "", ask)
     if output.exists():
         raise ConfigError(f"init: {str(output)!r} is there already; choose another --output")
-    spec = source_spec(data, media_root)
+    spec = source_spec(data, media_root, renames(fields))
     rows = read(spec)
     found = propose(rows)
     typer.echo(f"read {len(rows)} rows: {described(rows)}")
@@ -77,7 +80,9 @@ def init(
     count, gpu = parse_gpus(gpus)
     model = model or _answer("model", "Which model?", default_model(rows, count), ask)
     method = method or _answer("method", "Which method?", "grpo", ask)
-    answers = Answers(data, reward, model, count, gpu, method, media_root)
+    given = {"--media-root": media_root, "--fields": fields}
+    reading = "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value)
+    answers = Answers(data, reward, model, count, gpu, method, reading)
     text = written(answers, spec, rows, found)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
@@ -87,7 +92,9 @@ def init(
     except ConfigError as error:
         raise ConfigError(f"{error} (the config is in {str(output)!r}: change it there)") from None
     typer.echo(f"\n{text}\nwrote {output}")
-    typer.echo(f"look at the rows:  vlrl data preview {data}\ntrain:             vlrl train {output}")
+    typer.echo(
+        f"look at the rows:  vlrl data preview {data}{reading}\ntrain:             vlrl train {output}"
+    )
 
 
 def _answer(name: str, question: str, default: str, ask: bool) -> str:
@@ -104,15 +111,21 @@ def _answer(name: str, question: str, default: str, ask: bool) -> str:
 # --- the rows -----------------------------------------------------------------------------------------------
 
 
-def source_spec(data: str, media_root: str = "") -> dict[str, Any]:
+def source_spec(data: str, media_root: str = "", fields: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The source of the rows, as a config has it. Raises ConfigError."""
     path = Path(data)
+    renamed = {"fields": dict(fields)} if fields else {}
     if path.is_dir():
-        return {"name": "folder", "path": data}
+        return {"name": "folder", "path": data, **renamed}
     if path.is_file() or any(sign in data for sign in "*?:"):
-        return {"name": "files", "path": data, **({"media_root": media_root} if media_root else {})}
+        return {
+            "name": "files",
+            "path": data,
+            **({"media_root": media_root} if media_root else {}),
+            **renamed,
+        }
     if re.fullmatch(r"[\w.-]+/[\w.-]+", data) and not path.suffix:
-        return {"name": "hub", "path": data, "split": "train"}
+        return {"name": "hub", "path": data, "split": "train", **renamed}
     raise ConfigError(f"init: no file, folder or hub id {data!r}")
 
 
@@ -184,7 +197,8 @@ def written(answers: Answers, spec: dict[str, Any], rows: Sequence[Row], found: 
     if tiny:  # it has to be shown answers first
         spec = {**spec, "target": "<answer>{answer}</answer>"}
     beside = heldout_beside(answers.data) if spec["name"] == "files" else ""
-    heldout = f"    # held-out rows: vlrl data split {answers.data} -o parts --parts train=0.9,heldout=0.1\n"
+    split = f"vlrl data split {answers.data}{answers.reading} -o parts --parts train=0.9,heldout=0.1"
+    heldout = f"    # held-out rows: {split}\n"
     if beside:
         spec, heldout = {**spec, "heldout": {"path": beside, "limit": 300}}, ""
     says = f"answers are {found.says}" if found else "chosen by hand"
