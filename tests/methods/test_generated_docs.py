@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def test_the_support_matrix_is_that_of_the_contract_tests():
 def test_the_page_and_the_list_of_papers_are_up_to_date():
     for path, text in script().made().items():
         assert path.read_text(encoding="utf-8") == text, "run python scripts/make_papers_doc.py"
+
+
+def test_the_readme_counts_the_presets():
+    kinds = Counter(row["kind"] for row in listed().values())
+    said = f"lists {kinds['method']} methods, {kinds['recipe']} recipes and {kinds['probe']} probes"
+    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_record_of_a_paper_is_named_beside_its_preset():
