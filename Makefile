@@ -11,7 +11,7 @@ JOBS ?= 2
 # without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install install-test demo demo-text test journeys test-gpu style check pages tutorials docs docs-serve wheel clean
+.PHONY: install install-test demo demo-text test proofs test-slow journeys test-gpu style check pages tutorials docs docs-serve wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -43,8 +43,11 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 	$(BIN)/vlrl fetch smollm2
 	$(BIN)/vlrl train experiments/laptop_sums --overwrite
 
-test: install-test  ## the whole suite, on the CPU; tests of programs that are not installed are skipped by name
+test: install-test  ## the suite, on the CPU; tests of programs that are not installed are skipped by name
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+
+proofs: install-test  ## every preset's runs with its mechanism on, off and turned round (`make test` has those of thirty)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m proof tests/proofs
 
 test-slow: install-test  ## what `make test` leaves out: more ranks, shardings and servers, killed in more places; half an hour or more
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow $(TESTS)

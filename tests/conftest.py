@@ -49,11 +49,12 @@ def is_missing(program: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `slow` run where `-m` asks for them, whichever folders are run. Tests marked
+    """Tests marked `slow` or `proof` run where `-m` asks for them, whichever folders are run. Tests marked
     `needs(program)` are skipped where the program is not installed."""
-    if "slow" not in config.option.markexpr:
-        config.hook.pytest_deselected(items=[item for item in items if "slow" in item.keywords])
-        items[:] = [item for item in items if "slow" not in item.keywords]
+    for asked in ("slow", "proof"):
+        if asked not in config.option.markexpr:
+            config.hook.pytest_deselected(items=[item for item in items if asked in item.keywords])
+            items[:] = [item for item in items if asked not in item.keywords]
     for item in items:
         for mark in item.iter_markers("needs"):
             if missing := [program for program in mark.args if is_missing(program)]:
