@@ -47,6 +47,11 @@ def test_a_notice_is_logged_once_in_a_run_of_two_phases(tmp_path, caplog):
             [[{"from": "human", "value": "1?"}, {"ground_truth": {"value": "1"}}], {"question": "x"}],
             "orz records are lists or paths, and this one is a mapping of fields",
         ),
+        (
+            [{"instruction": "1 + 1?", "input": "", "output": "2"}],
+            "a row needs `question` and `answer`, and has `image`, `images` or `video` for what it shows. "
+            "Rename yours with `fields: {instruction: question, output: answer}`",
+        ),
     ],
 )
 def test_a_record_of_another_shape_is_described(tmp_path, records, reason):

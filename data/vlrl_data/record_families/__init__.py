@@ -24,6 +24,14 @@ from vlrl_data.record_families.base import FAMILIES, RecordFamily
 __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
 
 
+OTHER_NAMES = {  # what data sets call the question, the answer and the picture, besides words that are close
+    **dict.fromkeys(("instruction", "query", "input", "ask", "text"), "question"),
+    **dict.fromkeys(("output", "response", "label", "gold", "ground_truth", "target_text", "gt"), "answer"),
+    **dict.fromkeys(("file", "file_name", "filename", "img", "image_path", "img_path", "picture"), "image"),
+    **dict.fromkeys(("video_path", "clip"), "video"),
+}
+
+
 def recognise(record: Any) -> tuple[RecordFamily, str]:
     """The family of a record, and the reason. Raises ConfigError with the record's fields if no family
     fits."""
@@ -47,15 +55,21 @@ def recognise(record: Any) -> tuple[RecordFamily, str]:
         "target",
     )
     near = {
-        str(name): close[0]
+        str(name): close
         for name in record
-        if (close := get_close_matches(str(name).lower(), usual, n=1, cutoff=0.7)) and name != close[0]
+        if (
+            close := OTHER_NAMES.get(str(name).lower())
+            or next(iter(get_close_matches(str(name).lower(), usual, n=1, cutoff=0.7)), "")
+        )
+        and name != close
     }
-    meant = ", ".join(f"{name}: {new}" for name, new in near.items() if new not in record)
+    first = {new: name for name, new in reversed(near.items()) if new not in record}
+    meant = ", ".join(f"{name}: {new}" for new, name in reversed(first.items()))
     fields = ", ".join(sorted(str(name)[:40] for name in record)[:40])
     raise ConfigError(
-        f"format: no record family has the fields {fields}; rename them with `fields: "
-        f"{{{meant or 'yours: ours'}}}`. Families: {', '.join(FAMILIES)}."
+        f"format: no record family has the fields {fields}; a row needs `question` and `answer`, and has "
+        f"`image`, `images` or `video` for what it shows. Rename yours with `fields: "
+        f"{{{meant or 'yours: ours'}}}`. Families of others: {', '.join(FAMILIES)}."
     )
 
 
