@@ -149,6 +149,7 @@ ROW_FORMS: dict[str, AuditForm] = {
     "transcript_faults": AuditForm(
         {"name": "transcript_faults"},
         f"<answer>{_SPOKEN}</answer>",
+        (*_NUMB, "empty tags", "blank tags", "tags only"),  # an open tag is a word without a fault
         own={
             "over and over": f"<answer>{'the ' * 6}</answer>",
             "much more": f"<answer>{_SPOKEN} and over the lazy dog that lies there</answer>",
