@@ -311,9 +311,10 @@ def _axes(
     marks: list[tuple[float, str]] = (
         list(enumerate(labels)) if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
     )
-    crowded = max(map(len, labels), default=0) * TICK_WIDTH * (len(labels) - 1) > right - LEFT
+    widest = max(map(len, labels), default=0) * TICK_WIDTH
+    crowded = widest * (len(labels) - 1) > right - LEFT
+    ends = {0: "start", len(marks) - 1: "end"} if widest / 2 > RIGHT and len(marks) > 1 else {}
     for index, (value, name) in enumerate(marks):  # long names stand in two rows, inside the drawing
-        ends = {0: "start", len(marks) - 1: "end"} if crowded else {}
         down = bottom + 15 + 11 * (crowded and index % 2)
         parts.append(text.format(place(value, up[1])[0], down, ends.get(index, "middle"), name))
     title = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
