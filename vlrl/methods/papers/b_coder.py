@@ -10,10 +10,8 @@ policy by a conservative Bellman operator.
 
 Q(s, a) = V(s) + alpha (l(s, a) - max_a l(s, a)): its greedy action is the language model's, and max_a Q = V.
 
-Paper: Yu et al. 2024 (B-Coder), arXiv:2310.03173, sec. 4, app. G and H; compared with its text. No released
-code was found. Deviates: the losses on programs of people alone (eq. 8 on their advantages, weight 0.1, and
-the cross-entropy of eq. 17, weight 0.5) are left out; V is a head that the critic trains from 0, where there
-V is trained first and then a residual of it (eq. 12, 16), and it is not bent below 1 (app. G.1).
+Paper: Yu et al. 2024 (B-Coder), arXiv:2310.03173, sec. 4; compared with its text. No released code was found.
+Left out: the losses on programs of people (eq. 8, 17); see configs/methods/b_coder.yaml.
 """
 
 from __future__ import annotations
