@@ -24,10 +24,36 @@ RANGES = {
     "factual_thinking": (2.0, -1.0),
     "score_agreement": (1.0, -1.0),
     "critique_verdict": (1.0, -1.0),
+    "yes_no_principles": (50.0, -50.0),
+    "concise_answer": (1 + 0.5 * (1 + 1) * 0.9, 0.0),  # alone in its group, first step, rated 0.9
+    "judged_thinking": (0.9, 0.0),  # what the scripted judge gives a thought without a guess
 }
+# tasks whose rows are for a selection, which makes the rows of the reward
 SELECTS = {
-    "gen_pairs": {"name": "vmr"}
-}  # tasks whose rows are for a selection, which makes the rows of the reward
+    "gen_pairs": {"name": "vmr"},
+    "gen_solved": {"name": "judge_rows", "template": "solution"},
+    "gen_verified": {"name": "judge_rows", "template": "correctness"},
+}
+# tasks whose reward compares siblings: a response that the row's demonstration must beat
+WORSE = {
+    "gen_captions_compared": "a unicorn",
+    "gen_notes_compared": "i like figs",
+    "gen_notes_margins": "i like figs",
+    "gen_context_debated": "<answer>Nowhere</answer>",
+}
+# tasks whose rows do not show what their rewards pay
+UNSEEN = {
+    "gen_preferred": "the responses are given, and only their form is scored",
+    "gen_context_verified": "a verifier that the policy is trained as scores: weight 0",
+    "gen_selfplay": "the rollout strategy writes the triplet",
+    "minigrid_plans": "executors play the plans: tests/methods/test_eaglet.py",
+}
+# tasks whose rows all have one right answer: that of another row is right too
+ALIKE = {
+    "gen_calm": "the demonstration is the same calm text for all",
+    "gen_notes_principled": "the judge looks for one word, which every demonstration has",
+    "gen_notes_ruled": "the judge looks for one word, which every demonstration has",
+}
 
 # configs, suites and kinds of answers whose rewards or environment run a program
 PROGRAMS = {
@@ -39,6 +65,8 @@ PROGRAMS = {
             "saga",
             "gen_programs",
             "b_coder",
+            "drive",
+            "heron",
             "gen_kernel",
             "autotriton",
             "absolute_zero",
@@ -175,7 +203,8 @@ class Letters:
 def judge_opened(reward):
     """The reward, with its judge opened where it asks one."""
     if isinstance(reward, AsksJudge):
-        reward.setup(SimpleNamespace(output=Path(tempfile.mkdtemp()), rank=0, policy=Letters()))
+        run = {"output": Path(tempfile.mkdtemp()), "rank": 0, "policy": Letters()}
+        reward.setup(SimpleNamespace(**run, phase_step=0, settings=SimpleNamespace(steps=1)))
     return reward
 
 

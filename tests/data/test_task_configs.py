@@ -4,34 +4,21 @@ rows differ, every task is scored."""
 from pathlib import Path
 
 import pytest
-from task_kit import SELECTS, full_and_silent, judge_opened, params
+from task_kit import SELECTS, UNSEEN, WORSE, full_and_silent, judge_opened, params
 
 from vlrl.config import load
 from vlrl.plugins.episodes import EPISODE_RETURN
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import PromptTemplate, Reward, Select, Source
 from vlrl.trainer.phase import applies, with_own_rewards
-from vlrl.types import CoordinateSpace, Rollout
+from vlrl.types import CoordinateSpace, Group, Rollout
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
 
 
-# rewards that compare siblings or ask a run for a model, and rows that become a judge's questions: tests of
-# their papers have them
-OF_A_RUN = {
-    "gen_captions_compared",
-    "gen_concise_qa",
-    "gen_notes_margins",
-    "gen_notes_principled",
-    "gen_player_referee",
-    "gen_preferred",
-    "gen_solved",
-    "gen_thought_choice",
-    "gen_verified",
-}
-
-
-@pytest.mark.parametrize("task", params(path.stem for path in CONFIGS if path.stem not in OF_A_RUN))
+@pytest.mark.parametrize(
+    "task", params(path.stem for path in CONFIGS if path.stem not in {**WORSE, **UNSEEN})
+)
 def test_task(task):
     tree = load(["base/rl", f"tasks/{task}"]).tree
     select = build(Select, SELECTS[task]) if task in SELECTS else list
@@ -48,7 +35,9 @@ def test_task(task):
     }
     template = build(PromptTemplate, tree["prompt_template"])
     for slot, spec in tree["data"]["train"].items():
-        rows, heldout = (select(build(Source, one)()) for one in (spec, tree["data"]["heldout"][slot]))
+        rows = select(build(Source, spec)())
+        kept = tree["data"].get("heldout", {}).get(slot)  # some tasks only train
+        heldout = select(build(Source, kept)()) if kept else rows[-1:]
         assert {row.id for row in rows[:20]}.isdisjoint(row.id for row in heldout[:20])
         for row in (rows[0], rows[1], heldout[0]):
             spaces = tuple(CoordinateSpace(medium.load().size, medium.load().size) for medium in row.images)
@@ -74,3 +63,17 @@ def test_task(task):
                 )
                 assert reward(Rollout(prompt, [1], text="", spaces=spaces)) == silent
             assert len(row.target) + 1 <= tree["sampling"]["max_tokens"] * 2
+
+
+@pytest.mark.parametrize("task", params(WORSE))
+def test_a_demonstration_beats_a_worse_sibling(task):
+    """Rewards that compare siblings: the demonstration wins, wherever it stands in the group."""
+    tree = load(["base/rl", f"tasks/{task}"]).tree
+    (reward,) = (judge_opened(build(Reward, spec)) for spec in tree["rewards"].values() if "judge" in spec)
+    rows = [row for spec in tree["data"]["train"].values() for row in build(Source, spec)()[:3]]
+    for row in rows:
+        prompt = build(PromptTemplate, tree["prompt_template"])(row)
+        for texts in ((row.target, WORSE[task]), (WORSE[task], row.target)):
+            scores = reward.score_group(Group(prompt, [Rollout(prompt, [1], text=text) for text in texts]))
+            own = scores[texts.index(row.target)]
+            assert own == max(scores) > min(scores), (row.target, scores)

@@ -29,12 +29,11 @@ def test_every_function_has_an_example_and_says_what_it_takes_and_gives(name):
 
 
 def test_the_table_of_contents_is_complete():
-    """`__all__` names all that the modules offer, and nothing else but what `exact` has for Python floats
-    and `distillation` for teachers."""
+    """`__all__` names all that the modules offer, and nothing else but what `exact` has for Python floats."""
     offered = {
         key
         for module in MODULES
-        if module not in ("checks", "exact", "distillation")
+        if module not in ("checks", "exact")
         for key, value in vars(importlib.import_module(f"vlrl.functional.{module}")).items()
         if callable(value)
         and not key.startswith("_")

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from vlrl.functional.distillation import (
+from vlrl.functional import (
     divergence,
     sampled_divergence,
     shared_spans,
@@ -160,3 +160,17 @@ def test_wrong_arguments():
             divergence(torch.zeros(2), torch.zeros(2), "jsd", beta)
         with pytest.raises(ValueError, match="forward and reverse"):
             sampled_divergence(torch.zeros(2), torch.zeros(2), "jsd", beta)
+
+
+def test_wrong_shapes_are_named():
+    two, three = torch.zeros(2), torch.zeros(3)
+    with pytest.raises(ValueError, match=r"teacher_V has shape \(3,\), logp_V \(2,\); they must be equal"):
+        divergence(two, three)
+    with pytest.raises(ValueError, match=r"teacher has shape \(3,\), logp \(2,\)"):
+        sampled_divergence(two, three)
+    with pytest.raises(ValueError, match=r"factor has shape \(3,\), value \(2,\)"):
+        with_gradient(two, three, two)
+    with pytest.raises(ValueError, match=r"ids_NK has shape \(3, 1\), logits_NV \(2, 4\)"):
+        top_and_rest(torch.zeros(2, 4), torch.zeros(3, 1, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"second=\[3, 1\] decreases"):
+        shared_spans([1, None, 3], [3, 1])

@@ -11,7 +11,9 @@ import pytest
 import torch
 from make import group, inputs, run
 
+from vlrl.beside.process import STEP_VERDICTS
 from vlrl.methods.common.step_scores import STEP_SCORES
+from vlrl.methods.core.reward_shaping import TOKEN_REWARDS
 from vlrl.plugins import stages as S
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import build, shipped
@@ -40,6 +42,12 @@ SIGNAL_WITHOUT_CONTRAST |= {
     "agentrl.task_advantage",
     "absolute_zero.advantage",
 }  # baselines over all groups of a task
+SIGNAL_WITHOUT_CONTRAST |= {
+    "b_coder",
+    "orcust",
+    "rl_tango.mixed",
+    "rlfr.returns",
+}  # a critic, verdicts or rewards of steps and tokens
 REQUIRED_FIELDS = {  # of plug-ins that have no default for them
     **{source: {"path": "nowhere"} for source in ("files", "folder", "hub", "webdataset")},
     **{wrapper: {"of": {"name": "exact"}} for wrapper in ("flipped", "inverted", "noisy")},
@@ -253,24 +261,32 @@ def scored(*rewards, name="q", seed=0):
             "ref_logp",
             "vogue.clean_logp",
             "prime.logp",
+            "b_coder.old_lead",
+            "b_coder.caution",
         )
         rollout.signals = {
-            key: [(-1 if "logp" in key else 1) * draw.random() for _ in range(n)] for key in numbers
+            key: [(-1 if "logp" in key or "b_coder" in key else 1) * draw.random() for _ in range(n)]
+            for key in numbers
         }
         rollout.signals["hidden"] = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(n)]
         STEP_SCORES.set(rollout, [(t, draw.random()) for t in range(2, n, 2)])
+        STEP_VERDICTS.set(rollout, [(5 * t, draw.random()) for t in range(2, n, 2)])  # in characters
+        TOKEN_REWARDS.set(rollout, [draw.random() for _ in range(n)])
     g.untrained = [type(rollout)(g.prompt, [1], source="greedy", trained=False)]
     return g
 
 
-# those that ask a run for a critic, a verifier or a flow field are tested beside their papers
-OF_A_RUN = {"b_coder", "orcust", "rl_tango.mixed", "rlfr.returns"}
+def of_a_run(plugin):
+    """The plug-in, with the run that it reads: its step and its tokenizer."""
+    policy = SimpleNamespace(tokenizer=SimpleNamespace(decode=lambda ids: "word "))
+    plugin.setup(run(phase_step=0, settings=SimpleNamespace(steps=4), policy=policy))
+    return plugin
 
 
-@pytest.mark.parametrize("name", [name for name in names(S.AdvantageEstimator) if name not in OF_A_RUN])
+@pytest.mark.parametrize("name", names(S.AdvantageEstimator))
 def test_advantages(name):
     fields = {"max_reward": 1.0} if name == "bnpo" else {}
-    advantage = make(S.AdvantageEstimator, name, **fields)
+    advantage = of_a_run(make(S.AdvantageEstimator, name, **fields))
     groups = [scored(1, 0, 0, name="a"), scored(1, 1, 0, 1, name="b"), scored(0.5, 0.5, name="c")]
     advantage.prepare(groups)
     values = advantage(groups)
@@ -278,7 +294,7 @@ def test_advantages(name):
     if name not in SIGNAL_WITHOUT_CONTRAST:
         assert values[2] == [0.0, 0.0]
     if not advantage.state_dict():
-        backwards = make(S.AdvantageEstimator, name, **fields)(groups[::-1])[::-1]
+        backwards = of_a_run(make(S.AdvantageEstimator, name, **fields))(groups[::-1])[::-1]
         assert [a for row in backwards for a in row] == pytest.approx(
             [a for row in values for a in row], abs=1e-9
         )

@@ -12,7 +12,7 @@ from make import gradient, inputs
 from run_kit import last_step
 from tiny import steps, text_run, vision_run
 
-from vlrl.functional.distillation import divergence
+from vlrl.functional import divergence
 from vlrl.methods.common.teacher_config import NoHintError, TeacherConfig, as_student, check_teacher
 from vlrl.methods.common.token_spans import Aligner, token_ends
 from vlrl.methods.core.distillation import Distill, TeacherDivergence, TeacherLogp, span_sums

@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -144,3 +145,19 @@ def test_several_seeds_are_a_mean_over_a_band_and_one_seed_has_none():
     assert len(plots(svg)["linear"].findall("polygon")) == 1
     data = json.loads(svg.get("data-chart"))
     assert data["lines"][0]["points"][1] == [2, 2, 1, 3]  # x, mean, lowest, highest: what is shown and saved
+
+
+def test_long_names_of_places_stand_in_two_rows_inside_the_drawing():
+    names = ("adversarial prefix", "answer explanation", "empty symbols", "gibberish", "html and markdown")
+    chart = Chart("share", [Line("a", [(i, 0.0) for i in range(5)])], "pattern", "share", labels=names)
+    found = re.findall(r'x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)">([a-z ]+)</text>', chart.svg)
+    placed = {name: (float(x), float(y), anchor) for x, y, anchor, name in found}
+    assert [placed[name][2] for name in names] == ["start", *["middle"] * 3, "end"]
+    assert [placed[name][1] - placed[names[0]][1] for name in names] == [0.0, 11.0, 0.0, 11.0, 0.0]
+    few = Chart("share", [Line("a", [(0, 0.0), (1, 0.0)])], "pattern", "share", labels=("a", "b"))
+    assert few.svg.count('text-anchor="start"') == 0
+
+
+def test_a_chart_of_zeros_has_no_values_below_zero():
+    svg = Chart("share", [Line("a", [(0, 0.0), (1, 0.0)])]).svg
+    assert ">0.5</text>" in svg and ">-0.5</text>" not in svg

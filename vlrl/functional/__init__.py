@@ -11,7 +11,7 @@ registry is needed.
     ratios             log_ratio, sequence_log_ratio, importance_ (TIS), icepop_weights, batch_normalised,
                        rejection_, off_policy_sequence_mask
     aggregation        aggregate, aggregation_weights, masked_mean, group_sum, group_mean
-    distillation       KLs to a teacher and spans of two tokenizers (import them from there)
+    distillation       divergence, sampled_divergence, with_gradient, top_and_rest, shared_spans
     distributions      logprobs_from_logits, entropy_from_logits
     length_rewards     overlong_penalty, overlong_mask (DAPO), kimi_length_reward
     sampling_metrics   pass_at_k, clip_fractions
@@ -39,6 +39,13 @@ from vlrl.functional.advantages import (
     rloo_advantages,
 )
 from vlrl.functional.aggregation import aggregate, aggregation_weights, group_mean, group_sum, masked_mean
+from vlrl.functional.distillation import (
+    divergence,
+    sampled_divergence,
+    shared_spans,
+    top_and_rest,
+    with_gradient,
+)
 from vlrl.functional.distributions import entropy_from_logits, logprobs_from_logits
 from vlrl.functional.kl import adaptive_kl_coef, kl_estimate, kl_penalty
 from vlrl.functional.length_rewards import kimi_length_reward, overlong_mask, overlong_penalty
@@ -86,6 +93,7 @@ __all__ = [
     "clipped_ratio_loss",
     "cpgd_loss",
     "discounted_returns",
+    "divergence",
     "dppo_loss",
     "effective_sample_size",
     "entropy_from_logits",
@@ -121,12 +129,16 @@ __all__ = [
     "rejection_mask",
     "remax_advantages",
     "rloo_advantages",
+    "sampled_divergence",
     "sapo_loss",
     "sequence_log_ratio",
+    "shared_spans",
     "token_rewards",
+    "top_and_rest",
     "value_clip_fraction",
     "value_loss",
     "vespo_loss",
     "weight_sums",
     "whiten",
+    "with_gradient",
 ]

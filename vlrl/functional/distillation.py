@@ -1,5 +1,5 @@
 """Divergences between a student and its teacher: exact ones over outcomes, and unbiased ones from sampled
-tokens.
+tokens; the spans that two tokenizers share.
 
     reverse   KL(pi || T) = sum_v pi_v (log pi_v - log T_v)
     forward   KL(T || pi)
@@ -11,6 +11,7 @@ rest).
 
 from __future__ import annotations
 
+import itertools
 import math
 
 from vlrl.functional.checks import check_choice
@@ -38,14 +39,13 @@ def divergence(logp_V: Tensor, teacher_V: Tensor, kind: str = "reverse", beta: f
         (...) nats.
 
     Raises:
-        ValueError: for an unknown kind, and a beta that is not between 0 and 1.
+        ValueError: for shapes that differ, an unknown kind, and a beta that is not between 0 and 1.
 
     >>> half, sure = torch.tensor([0.5, 0.5]).log(), torch.tensor([0.9, 0.1]).log()
     >>> [round(divergence(half, sure, kind).item(), 4) for kind in ("reverse", "forward", "jsd")]
     [0.5108, 0.3681, 0.1017]
     """
-    check_choice("kind", kind, DIVERGENCES)
-    _check_beta(beta)
+    _check(kind, beta, logp_V=logp_V, teacher_V=teacher_V)
     teacher_V = teacher_V.detach()
     gone_V = torch.isneginf(logp_V) & torch.isneginf(teacher_V)  # possible for neither
     own_V = logp_V.clamp(min=MIN_LOGP).masked_fill(gone_V, 0.0)
@@ -84,14 +84,13 @@ def sampled_divergence(
         (...) the estimate in nats, (...) the factor.
 
     Raises:
-        ValueError: for an unknown kind, and a beta that is not between 0 and 1.
+        ValueError: for shapes that differ, an unknown kind, and a beta that is not between 0 and 1.
 
     >>> estimate, factor = sampled_divergence(torch.tensor(-1.0), torch.tensor(-0.5))
     >>> round(estimate.item(), 4), round(factor.item(), 4)
     (0.1487, -0.5)
     """
-    check_choice("kind", kind, DIVERGENCES)
-    _check_beta(beta)
+    _check(kind, beta, logp=logp, teacher=teacher)
     u = teacher.detach() - logp.detach()
     u = u.clamp(-clamp_log, clamp_log) if clamp_log else u
     if kind == "reverse":
@@ -105,24 +104,49 @@ def sampled_divergence(
 def with_gradient(value: Tensor, factor: Tensor, logp: Tensor) -> Tensor:
     """A loss with the value of an estimate and the gradient factor * d log pi.
 
+    Args:
+        value, factor: (...) what `sampled_divergence` returns; both are detached.
+        logp: (...) log-probs of the drawn tokens, with gradient.
+
+    Returns:
+        (...) the loss: `value`, whose gradient is `factor` times that of `logp`.
+
+    Raises:
+        ValueError: for shapes that differ.
+
     >>> logp = torch.tensor(-1.0, requires_grad=True)
     >>> with_gradient(torch.tensor(2.0), torch.tensor(3.0), logp).backward()
     >>> logp.grad.item()
     3.0
     """
+    _check_equal(value=value, factor=factor, logp=logp)
     return value.detach() + factor.detach() * (logp - logp.detach())
 
 
 def top_and_rest(logits_NV: Tensor, ids_NK: Tensor) -> Tensor:
-    """(N, K + 1): log-probs of the named tokens, and of all others together. Without any other, the last is
-    -inf.
+    """Log-probs of the named tokens, and of all others together.
 
     The rest is summed from the logits, not as 1 less the others, so that it has a gradient where it is tiny.
     Edge: an id below 0 names no token and has -inf.
 
+    Args:
+        logits_NV: (N, V) logits, with gradient.
+        ids_NK: (N, K) the named tokens of each place.
+
+    Returns:
+        (N, K + 1) log-probs in nats; the last, of all others, is -inf where there is none.
+
+    Raises:
+        ValueError: for shapes that do not match.
+
     >>> top_and_rest(torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])).exp()
     tensor([[0.2000, 0.5000, 0.3000]])
     """
+    if logits_NV.dim() != 2 or ids_NK.dim() != 2 or len(logits_NV) != len(ids_NK):
+        raise ValueError(
+            f"ids_NK has shape {tuple(ids_NK.shape)}, logits_NV {tuple(logits_NV.shape)}; they must be "
+            "(N, K) and (N, V)"
+        )
     total_N1 = logits_NV.logsumexp(-1, keepdim=True)
     named_NK = ids_NK >= 0
     top_NK = logits_NV.gather(-1, ids_NK.clamp(min=0)).masked_fill(~named_NK, float("-inf"))
@@ -147,9 +171,14 @@ def shared_spans(first: list[int | None], second: list[int | None]) -> list[tupl
         (places in the first, places in the second) per span, in order; what stands behind the last common end
         is left out.
 
+    Raises:
+        ValueError: where the ends of a sequence decrease.
+
     >>> shared_spans([2, 5, 6], [1, 2, 6])
     [(range(0, 1), range(0, 2)), (range(1, 3), range(2, 3))]
     """
+    _check_ends("first", first)
+    _check_ends("second", second)
     ends = {end: place for place, end in enumerate(second) if end is not None}
     spans, start, other = [], 0, 0
     for place, end in enumerate(first):
@@ -163,8 +192,26 @@ def _log(value: float) -> float:
     return math.log(value)
 
 
-def _check_beta(beta: float) -> None:
+def _check(kind: str, beta: float, **tensors: Tensor) -> None:
+    check_choice("kind", kind, DIVERGENCES)
+    _check_equal(**tensors)
     if not 0 < beta < 1:
         raise ValueError(
             f"beta={beta} must be above 0 and below 1; its ends are the kinds forward and reverse"
         )
+
+
+def _check_equal(**tensors: Tensor) -> None:
+    (first, reference), *others = tensors.items()
+    for name, tensor in others:
+        if tensor.shape != reference.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}, {first} {tuple(reference.shape)}; they must "
+                "be equal"
+            )
+
+
+def _check_ends(argument: str, ends: list[int | None]) -> None:
+    known = [end for end in ends if end is not None]
+    if any(later < earlier for earlier, later in itertools.pairwise(known)):
+        raise ValueError(f"{argument}={ends} decreases; it must hold the ends of tokens in their order")

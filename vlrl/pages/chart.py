@@ -19,6 +19,7 @@ WIDTH, HEIGHT = 420, 240
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 42
 MAX_POINTS = 240
 SMOOTH_FROM = 24  # points from which a smoothed line is drawn over the raw one
+TICK_WIDTH = 6.0  # of a letter beside an axis
 LOG_FROM = 10.0  # ratio of the largest to the smallest value from which a logarithmic scale is offered
 COLOURS = 12  # classes c0 ... c11 of the style
 PLOT = Markup('<g class="plot {}"{}>{}</g>')
@@ -243,7 +244,9 @@ def _limits(values: Sequence[float], kind: str) -> tuple[float, float]:
     if kind == "log":
         factor = (high / low) ** 0.05
         return low / factor, high * factor
-    pad = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
+    if low == high == 0:
+        return -0.06, 1.0
+    pad = (high - low) * 0.06 or abs(high) * 0.1
     return low - pad, high + pad
 
 
@@ -308,10 +311,14 @@ def _axes(
     marks: list[tuple[float, str]] = (
         list(enumerate(labels)) if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
     )
-    for value, name in marks:
-        parts.append(text.format(place(value, up[1])[0], bottom + 15, "middle", name))
+    widest = max(map(len, labels), default=0) * TICK_WIDTH
+    crowded = widest * (len(labels) - 1) > right - LEFT
+    ends = {0: "start", len(marks) - 1: "end"} if widest / 2 > RIGHT and len(marks) > 1 else {}
+    for index, (value, name) in enumerate(marks):  # long names stand in two rows, inside the drawing
+        down = bottom + 15 + 11 * (crowded and index % 2)
+        parts.append(text.format(place(value, up[1])[0], down, ends.get(index, "middle"), name))
     title = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    parts.append(title.format((LEFT + right) / 2, HEIGHT - 8, titles[0]))
+    parts.append(title.format((LEFT + right) / 2, HEIGHT - (3 if crowded else 8), titles[0]))
     turned = '<text class="axis" transform="translate(13 {:.1f}) rotate(-90)" text-anchor="middle">{}</text>'
     parts.append(Markup(turned).format((TOP + bottom) / 2, titles[1]))
     return Markup("").join(parts)

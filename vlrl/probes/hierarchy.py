@@ -102,7 +102,7 @@ def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeRe
         name: [(float(depth), sum(v) / len(v)) for depth, v in sorted(by_depth.items())]
         for name, by_depth in recalls.items()
     }
-    figure = Figure(lines, "depth of the path", "share of the gold path that is named in order")
+    figure = Figure(lines, "depth of the path", "share of the gold path that is named in order", unit="share")
     head = ("model", "prompt", "accuracy", "path recall")
     return ProbeResult(
         "HierTraversal: knowing and walking", stated(gaps, alike), head, table, figure, {"cosine": alike}

@@ -98,7 +98,7 @@ def measure(scores: Mapping[str, Sequence[Sequence[float]]], draws: int = 2000) 
     )
     lines = {name: list(zip(taus, profile(matrix, taus), strict=True)) for name, matrix in matrices.items()}
     head = ("method", "IQM", "low", "high", "optimality gap", f"P(> {first})")
-    figure = Figure(lines, "tau", "share of runs and tasks with a score above tau")
+    figure = Figure(lines, "tau", "share of runs and tasks with a score above tau", unit="share")
     return ProbeResult(
         "Few runs: interquartile means and performance profiles", statement, head, table, figure
     )

@@ -18,12 +18,14 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over one axis, by name. `labels` names the places 0, 1, ... of an axis without numbers."""
+    """Lines over one axis, by name. `up` says what is drawn, `unit` is the short title of the vertical axis
+    (else `up`); `labels` names the places 0, 1, ... of an axis without numbers."""
 
     lines: Mapping[str, Points]
     across: str
     up: str
     labels: Sequence[str] = ()
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def as_page(finding: ProbeResult) -> str:
     if finding.figure and any(finding.figure.lines.values()):
         figure = finding.figure
         lines = [Line(name, points) for name, points in figure.lines.items()]
-        chart = Chart(figure.up, lines, figure.across, figure.up, labels=figure.labels, dots=True)
+        up = figure.unit or figure.up
+        chart = Chart(figure.up, lines, figure.across, up, labels=figure.labels, dots=True)
         sections.append({"heading": "Figure", "chart": chart})
     table = [list(finding.head), *([cell(value) for value in row] for row in finding.rows)]
     sections.append({"heading": "Table", "table": table})

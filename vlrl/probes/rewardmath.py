@@ -50,7 +50,9 @@ def measure(rows: Sequence[Mapping[str, Any]], scorers: Mapping[str, Score]) -> 
         f"{best[0]} ranks the correct solution first in {best[1]:.1%} of {len(rows)} problems (chance: "
         f"{chance:.1%}). A reward that does not will be overoptimised: what it prefers is not what is right."
     )
-    figure = Figure(lines, "rank", "share of problems with the correct solution at this rank or better")
+    figure = Figure(
+        lines, "rank", "share of problems with the correct solution at this rank or better", unit="share"
+    )
     return ProbeResult(
         "RewardMATH: one correct solution against many",
         statement,

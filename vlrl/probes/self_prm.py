@@ -80,5 +80,5 @@ def measure(
         f"verdict {hard_words}."
     )
     head = ("model", "majority", "self-PRM", "precision", "recall", "precision on hard problems")
-    figure = Figure(lines, "difficulty", "precision of the model's verdicts on itself", BINS)
+    figure = Figure(lines, "difficulty", "precision of the model's verdicts on itself", BINS, "precision")
     return ProbeResult("Self-PRM: the policy as its own judge", statement, head, table, figure)

@@ -185,6 +185,6 @@ def finding(models: Sequence[str], means: Sequence[LayerReading], effects: Seque
         for name, one in zip(models, means)
     }
     head = ("model", "prompt PPL", "answer PPL", "P(answer's first token)")
-    figure = Figure(lines, "layer", "logit lens: probability of the answer's first token")
+    figure = Figure(lines, "layer", "logit lens: probability of the answer's first token", unit="probability")
     layer_numbers = {"patch": list(effects), "jsd": last.jsd_L}
     return ProbeResult("Memorisation shortcuts", statement, head, table, figure, layer_numbers)

@@ -44,7 +44,7 @@ def measure(rows: Sequence[Mapping[str, Any]], judges: Mapping[str, Judge]) -> P
         missed = None if recall is None else 1 - recall
         table.append([name, precision, recall, missed, sum(everything) / len(everything)])
         lines[name] = [(float(place), share) for place, share in enumerate(shares.values())]
-    figure = Figure(lines, "pattern", "share of patterns that are judged correct", tuple(PATTERNS))
+    figure = Figure(lines, "pattern", "share of patterns that are judged correct", tuple(PATTERNS), "share")
     head = ("verifier", "precision", "recall", "false negatives", "hacked")
     return ProbeResult("Pitfalls of verifiers", stated(table), head, table, figure)
 

@@ -89,8 +89,8 @@ def attack_kind(kind: str, seed: Seed | None = None) -> list[Outcome]:
 
 
 def _group(seed: Seed, *texts: str) -> Group:
-    options = {key: value for key, value in seed.options.items() if key in ("meta",)}
-    row = Row("attack", "?", answer=seed.gold, choices=seed.choices, meta=dict(options.get("meta", {})))
+    meta, question = dict(seed.options.get("meta", {})), str(seed.options.get("question", "?"))
+    row = Row("attack", question, answer=seed.gold, choices=seed.choices, meta=meta)
     prompt = Prompt(row, ())
     return Group(prompt, [Rollout(prompt, list(range(len(text.split()))), text=text) for text in texts])
 

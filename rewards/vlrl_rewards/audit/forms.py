@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from vlrl_rewards.audit import perception as attacks_perception
 from vlrl_rewards.audit import text as attacks_text
+from vlrl_rewards.audit.form import SILENT, AuditForm
 from vlrl_rewards.audit.perception import Seed
+from vlrl_rewards.audit.row_forms import ROW_FORMS
 
 _MATH = {"accuracy": {"name": "math"}}
 _FORMED = "<think>three and four</think><answer>7</answer>"
@@ -19,32 +20,6 @@ _PATH = {
     "end": 4,
     "length": 2,
 }
-_SILENT = (
-    "blank",
-    "white space",
-    "dot",
-    "colon",
-    "question marks",
-    "empty tags",
-    "blank tags",
-    "open tag",
-    "tags only",
-)
-
-
-@dataclass(frozen=True)
-class AuditForm:
-    """How to audit a reward that reads more than the answer.
-
-    spec: its config. right: a correct response. only: the common attacks that it must refuse. own: more
-    responses that it must refuse. seed: the row.
-    """
-
-    spec: Mapping[str, Any]
-    right: str
-    only: tuple[str, ...] = _SILENT
-    own: Mapping[str, str] = field(default_factory=dict)
-    seed: Seed = attacks_text.SEEDS["math"]
 
 
 def _over_math(name: str, **fields: Any) -> tuple[dict[str, Any], Seed]:
@@ -407,7 +382,7 @@ FORMS: dict[str, AuditForm] = {
     "tag_count": AuditForm({"name": "tag_count"}, _FORMED),
     "boxed_format": AuditForm({"name": "boxed_format"}, r"so \boxed{7}"),
     "json_format": AuditForm(
-        {"name": "json_format"}, '{"a": 7}', (*_SILENT, "empty list", "brackets", "quotes")
+        {"name": "json_format"}, '{"a": 7}', (*SILENT, "empty list", "brackets", "quotes")
     ),
     "language": AuditForm(
         {"name": "language"},
@@ -423,6 +398,7 @@ FORMS: dict[str, AuditForm] = {
     "calibrated": AuditForm(
         {"name": "calibrated", "parts": _MATH}, "<answer>7</answer><confidence>1</confidence>"
     ),
+    **ROW_FORMS,
 }
 EXEMPT = {  # rewards that cannot be audited, and why
     "length_range": "it scores length only: an empty response scores as well as any other of that length",
@@ -436,6 +412,12 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
     "bmas": "it compares embeddings of a run's policy; without a run there are none",
     "wordiness": "it only takes away, from long and from repetitive responses; a short one loses nothing",
+    "action_share": "it reads the turns of an episode, which the environment's loop writes down",
+    "referee_score": "it reads a score that the rollout strategy asks for, not the response",
+    "written_reward": "it runs a program that a callback writes, over the states of an episode",
+    "scored_on_ray": "it scores by the reward `of`, whose attacks are its own",
+    "executor_gain": "it asks frozen executors in an environment; without their engines there are none",
+    "reference_reward_model": "it asks a trained model; without its folder there is none",
     "reward_model": "it asks a trained model; without its folder there is none",
     "step_reward_model": "it asks a trained model; without its folder there is none",
     "judged": "it asks a language model; without its engine there is none",
@@ -466,16 +448,12 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "rerank": "it requires thinking before the answer, which the attacks do not have; give an example",
     "table_evidence": "it reads the thinking on purpose, which cites the cells",
 }
-# they ask a model, a service or the rows of their paper: tests beside it attack them
+# rewards around a judge: tests attack them with a scripted one
+JUDGED = "it asks a language model; `vlrl judge check` attacks that, and tests what is around it"
 EXEMPT |= dict.fromkeys(
     [
-        *("action_share", "critique_refinement", "critique_verdict", "debate", "entailment"),
-        *("entailment_form", "executor_gain", "factual_thinking", "formal_proof"),
-        *("judge_verdict", "judged_description", "judged_thinking", "meteor"),
-        *("observe_and_reason", "preference_strength", "principles", "referee_score"),
-        *("reference_length", "reference_reward_model", "rule_or_judge", "score_agreement"),
-        *("scored_on_ray", "step_verdicts", "transcript", "transcript_faults"),
-        *("transcript_keywords", "visual_facts", "written_reward"),
+        *("critique_refinement", "debate", "factual_thinking", "judged_description"),
+        *("judged_thinking", "observe_and_reason", "principles", "rule_or_judge", "visual_facts"),
     ],
-    "it has no example without a model or rows of its own: see its tests",
+    JUDGED,
 )

@@ -66,7 +66,10 @@ class _Heard(Graded):
         answer = self.committed(response)
         if len(answer.text) > MAX_TEXT:
             raise Unread(f"the answer has more than {MAX_TEXT:,} characters and is not read", answer)
-        return answer, plain_words(answer.text), meant
+        said = plain_words(answer.text)
+        if not said:
+            raise Unread("the answer has no words", answer)
+        return answer, said, meant
 
 
 @register("transcript")
@@ -75,7 +78,7 @@ class Transcript(_Heard):
     """Accuracy of a transcript: r = max(0, 1 - edits / |reference|), by words (WER) or characters (CER).
 
     Paper: RL for LLM-based ASR, arXiv:2509.18569, sec. 4.1, R1 (there without the lower bound). Counts:
-    jiwer, on texts in lower case without punctuation. Edge: empty: 0; more than 20,000
+    jiwer, on texts in lower case without punctuation. Edge: no words: 0; more than 20,000
     characters: 0. Range [0, 1]; correct where no edit is left.
     """
 

@@ -80,7 +80,7 @@ def test_without_jiwer_the_config_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("one two three four five six seven eight nine ten eleven", -1.0),  # eleven words for five
         ("那只狐狸跳了起来", -1.0),  # translated
         ("", -1.0),
-        ("?!", 0.0),
+        ("?!", -1.0),  # no word, as empty
     ],
 )
 def test_hallucinations(text: str, paid: float) -> None:

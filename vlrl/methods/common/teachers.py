@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from vlrl.functional.distillation import top_and_rest
+from vlrl.functional import top_and_rest
 from vlrl.methods.common.served_teacher import ServedTeacher
 from vlrl.methods.common.teacher_config import (
     START,

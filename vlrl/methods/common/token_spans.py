@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from vlrl.functional.distillation import shared_spans
+from vlrl.functional import shared_spans
 from vlrl.plugins.views import TokenizerView
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"  # what a decoder writes for a part of a character

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from vlrl.functional.distillation import divergence, sampled_divergence, top_and_rest, with_gradient
+from vlrl.functional import divergence, sampled_divergence, top_and_rest, with_gradient
 from vlrl.methods.common.teacher_config import SELF, START, TeacherConfig, TeacherScore, check_teacher
 from vlrl.methods.common.teachers import OwnTeacher, Teachers
 from vlrl.plugins.contexts import PhaseContext, StageContext, StepContext

@@ -10,7 +10,8 @@ policy by a conservative Bellman operator.
 
 Q(s, a) = V(s) + alpha (l(s, a) - max_a l(s, a)): its greedy action is the language model's, and max_a Q = V.
 
-Paper: Yu et al. 2024 (B-Coder), arXiv:2310.03173, sec. 4. No released code was found.
+Paper: Yu et al. 2024 (B-Coder), arXiv:2310.03173, sec. 4; compared with its text. No released code was found.
+Left out: the losses on programs of people (eq. 8, 17); see configs/methods/b_coder.yaml.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class BCoderCaution(AuxTensor):
     """l(s_t, a') - max_a l(s_t, a) <= 0 with a' = argmax_a q(s_t, a), q the reference: what the conservative
     Bellman operator takes off max_a Q, before alpha. 0 where the policy would take the same token.
 
-    Paper: B-Coder, arXiv:2310.03173, sec. 4.3. The reference is the policy at the start of the run or phase.
+    Paper: B-Coder, arXiv:2310.03173, eq. 14. The reference is the policy at the start of the run or phase.
     Shapes: (B, T), without gradient. Costs a forward pass of the reference and one of the policy.
     """
 
@@ -124,9 +125,9 @@ class BCoder(AdvantageEstimator):
                 = r_t + gamma (V_{t+1} + alpha caution_{t+1}) - V_t - alpha lead_t
 
     r is the reward, at the last trained token; Q of the end is 0. Writes TOKEN_ADVANTAGES (delta) and RETURNS
-    (V + delta, the critic's targets). `conservative` false is the usual operator, max_a Q = V. Paper:
-    arXiv:2310.03173, sec. 4.1 to 4.3; alpha and gamma are ours. Edge: programs of other writers count alike,
-    because the operator needs no sampling ratio.
+    (V + delta, the critic's targets). `conservative` false is the usual operator, max_a Q = V (eq. 13).
+    Paper: arXiv:2310.03173, eq. 7, 14 and 15; alpha is 1 there (app. H), gamma is not stated. Edge: programs
+    of other writers count alike, because the operator needs no sampling ratio.
     """
 
     alpha: float = 0.1
@@ -177,7 +178,7 @@ class BCoderTd(PolicyLoss):
     log pi(a_t) - max_a log pi(a).
 
     delta: the advantages of `b_coder`, whose `alpha` this one's must be. V is trained by callback `critic`
-    towards the same target. Paper: arXiv:2310.03173, sec. 4.3. Edge: the first update's gradient is -2 alpha
+    towards the same target. Paper: arXiv:2310.03173, eq. 15. Edge: the first update's gradient is -2 alpha
     delta grad lead. Shapes: (B, T).
     """
 
@@ -218,7 +219,7 @@ class BCoderRanking(Metric):
 
     ranked_first: share of the groups whose first one of the policy's own candidates is right; chance: share
     of right candidates; caution: mean over trained tokens of `b_coder.caution`. Paper: arXiv:2310.03173, sec.
-    4.4. Edge: groups without two own candidates are not ranked.
+    4.5, eq. 19. Edge: groups without two own candidates are not ranked.
     """
 
     alpha: float = 0.1
