@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from vlrl.config import MAP_SLOTS, SLOTS, load
+from vlrl.config import MAP_SLOTS, SLOTS, Config, load
 from vlrl.config.config import at
 
 ROOT = Path(__file__).parents[1]
@@ -198,10 +198,17 @@ def owner(setting: str, source: str, about: dict) -> str:
     return "ours" if setting.partition(":")[0] in (about.get("ours") or {}) else whose(source)
 
 
+@cache
+def resolved(name: str) -> Config:
+    """A preset with the files that it extends."""
+    return load([f"methods/{name}"])
+
+
+@cache
 def inherited(name: str) -> dict[str, list[tuple[str, object]]]:
     """What a preset leaves to the files that it extends: (setting, value) by file, the preset's own left
     out."""
-    config = load([f"methods/{name}"])
+    config = resolved(name)
     found: dict[str, list[tuple[str, object]]] = {}
     for path, origin in config.origins.items():
         place, value = Path(origin.partition(":")[0]), at(config.tree, path)
@@ -234,7 +241,7 @@ def owned(name: str) -> dict[str, int]:
     """How many values that a preset states itself are of the paper or its release (`script`), of us
     (`ours_count`), or have no source in their line (`unsourced`); what it takes away does not count."""
     path = ROOT / "configs" / "methods" / f"{name}.yaml"
-    config, lines = load([f"methods/{name}"]), path.read_text(encoding="utf-8").splitlines()
+    config, lines = resolved(name), path.read_text(encoding="utf-8").splitlines()
     named = tuple(about_of(path).get("ours") or {})
     found: Counter[str] = Counter(script=0, ours_count=0, unsourced=0)
     for key, origin in config.origins.items():
@@ -437,9 +444,7 @@ def render() -> str:
     """Text of docs/papers.md: how to read the list, and its counts."""
     others = ", ".join(f"`tests/papers/{name}`" for name in without_preset(records())) or "none"
     abouts = [about_of(path) for path in presets().values()]
-    return HEAD.format(
-        counts=counts(abouts), owned=whose_values(), families=families(), others=others
-    )
+    return HEAD.format(counts=counts(abouts), owned=whose_values(), families=families(), others=others)
 
 
 @cache

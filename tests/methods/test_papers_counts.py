@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_generated_docs import script
 
-from vlrl.config import at, load
+from vlrl.config import at, own_tree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from test_fidelity import CODE, MAX_OURS, PRESETS, SETTINGS, comment_of, is_ours  # noqa: E402
@@ -15,15 +15,11 @@ from test_fidelity import CODE, MAX_OURS, PRESETS, SETTINGS, comment_of, is_ours
 
 def leaves(preset):
     """(path, "file:line") of the values of a resolved preset, `about` and what is taken away left out."""
-    config = load([preset])
+    config = script().resolved(preset.removeprefix("methods/"))
     for path, origin in config.origins.items():
         value = at(config.tree, path)
         if not path.startswith("about") and value not in (None, {}, []) and not isinstance(value, dict):
             yield path, origin
-
-
-def about(preset):
-    return script().about_of(script().presets()[preset.removeprefix("methods/")])
 
 
 def row_of(preset):
@@ -33,6 +29,7 @@ def row_of(preset):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_counts_are_those_of_the_preset(preset):
     row, own, inherited = row_of(preset), {"script": 0, "ours_count": 0, "unsourced": 0}, {}
+    named = own_tree(preset)["about"].get("ours") or {}
     for path, origin in leaves(preset):
         file = origin.rpartition(":")[0]
         if file != f"configs/{preset}.yaml":
@@ -40,7 +37,7 @@ def test_counts_are_those_of_the_preset(preset):
             inherited[base] = inherited.get(base, 0) + 1
             continue
         comment = comment_of(origin)
-        ours = is_ours(path, about(preset).get("ours") or {}) or comment.startswith("ours")
+        ours = is_ours(path, named) or comment.startswith("ours")
         own["ours_count" if ours else "script" if comment else "unsourced"] += 1
     assert {key: int(row[key]) for key in own} == own
     if inherited:

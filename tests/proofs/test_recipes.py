@@ -95,4 +95,6 @@ def test_the_rows_are_the_recipe_s(preset):
             [row.id for rows in one.phases[-1].rows("train").values() for row in list(rows)[:2000]]
             for one in (plan, without)
         )
-        assert kept and kept != all_, f"{preset}: select keeps {len(kept)} of {len(all_)} rows, in their order"
+        assert kept and kept != all_, (
+            f"{preset}: select keeps {len(kept)} of {len(all_)} rows, in their order"
+        )
