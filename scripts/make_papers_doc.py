@@ -8,13 +8,13 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
 import yaml
 
-from vlrl.config import MAP_SLOTS, SLOTS, load
+from vlrl.config import MAP_SLOTS, SLOTS, Config, load
 from vlrl.config.config import at
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +42,11 @@ a name without a slash is a function in `tests/proofs/proof_kit/`.
 
 {counts}
 
+Whose the values of the presets are, by fidelity. Without a source: names of plug-ins, whose docstrings name
+it, and of tasks and rows.
+
+{owned}
+
 ## The list
 
 [papers.csv](papers.csv) has one line for each paper: family, task, kind, fidelity, modality, what it needs,
@@ -52,13 +57,14 @@ that is searched and filtered, and a page for each paper.
 |---|---|---|---|---|
 {families}
 
-In the list, `script` counts the values of the paper or of its release, and `trainer` those of the file of
-`configs/base/trainers` or of the preset that it extends. `ours` names our own. Records of experiments that
-extend no preset: {others}.
+In the list, `values` counts the values of a preset: `script` those of the paper or of its release, `trainer`
+those of the file of `configs/base/trainers` or of the preset that it extends, `ours_count` our own, which
+`ours` names, and `unsourced` those whose line names no source. Records of experiments that extend no preset:
+{others}.
 """
 FIELDS = (
-    "id", "name", "title", "family", "task", "kind", "fidelity", "modality", "needs", "status", "script",
-    "trainer", "ours", "record", "proof",
+    "id", "name", "title", "family", "task", "kind", "fidelity", "modality", "needs", "status", "values",
+    "script", "trainer", "ours", "ours_count", "unsourced", "record", "proof",
 )  # fmt: skip
 NEEDS = {  # what a run needs beyond policy, rows and rewards: (slot, name of the plug-in)
     "reference model": r"loss_terms \w*(kl|trust_region|divergence)\w*|(reward_shaping|token_credit) kl_\w+",
@@ -135,6 +141,22 @@ def counts(abouts: list[dict]) -> str:
     return "\n".join(["| kind | presets | code | paper | approximate |", "|---|---|---|---|---|", *rows])
 
 
+def whose_values() -> str:
+    """How many values of the presets of each fidelity are the release's, the trainer's and ours, as a
+    table."""
+    lines = [
+        "| fidelity | values | paper, release | trainer, preset extended | ours | without a source |",
+        "|---|---|---|---|---|---|",
+    ]
+    for level in ("code", "paper", "approximate"):
+        rows = [row for row in listed() if row["fidelity"] == level and row["id"] in presets()]
+        total, script, own, plain = (
+            sum(int(row[key]) for row in rows) for key in ("values", "script", "ours_count", "unsourced")
+        )
+        lines.append(f"| {level} | {total} | {script} | {total - script - own - plain} | {own} | {plain} |")
+    return "\n".join(lines)
+
+
 def proof_line(row: dict[str, str]) -> str:
     """One sentence about a proof."""
     directions = {"up": "is higher", "down": "is lower", "changes": "differs"}
@@ -176,10 +198,17 @@ def owner(setting: str, source: str, about: dict) -> str:
     return "ours" if setting.partition(":")[0] in (about.get("ours") or {}) else whose(source)
 
 
+@cache
+def resolved(name: str) -> Config:
+    """A preset with the files that it extends."""
+    return load([f"methods/{name}"])
+
+
+@cache
 def inherited(name: str) -> dict[str, list[tuple[str, object]]]:
     """What a preset leaves to the files that it extends: (setting, value) by file, the preset's own left
     out."""
-    config = load([f"methods/{name}"])
+    config = resolved(name)
     found: dict[str, list[tuple[str, object]]] = {}
     for path, origin in config.origins.items():
         place, value = Path(origin.partition(":")[0]), at(config.tree, path)
@@ -193,6 +222,38 @@ def inherited(name: str) -> dict[str, list[tuple[str, object]]]:
             base = place.stem if place.parent.name == "trainers" else f"{place.parent.name}/{place.stem}"
             found.setdefault(base, []).append((path.removesuffix(".name"), value))
     return dict(sorted(found.items()))
+
+
+def comment_of(lines: Sequence[str], number: int) -> str:
+    """The comment of line `number`, from 1, or of the line that opens its block."""
+    depth = 1 << 10
+    for line in reversed(lines[:number]):
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and indent < depth:
+            if " # " in line or not indent:
+                return line.partition(" # ")[2].strip()
+            depth = indent
+    return ""
+
+
+@cache
+def owned(name: str) -> dict[str, int]:
+    """How many values that a preset states itself are of the paper or its release (`script`), of us
+    (`ours_count`), or have no source in their line (`unsourced`); what it takes away does not count."""
+    path = ROOT / "configs" / "methods" / f"{name}.yaml"
+    config, lines = resolved(name), path.read_text(encoding="utf-8").splitlines()
+    named = tuple(about_of(path).get("ours") or {})
+    found: Counter[str] = Counter(script=0, ours_count=0, unsourced=0)
+    for key, origin in config.origins.items():
+        place, _, number = origin.rpartition(":")
+        value = at(config.tree, key)
+        if not place.endswith(f"methods/{name}.yaml") or key.startswith("about") or value in (None, {}, []):
+            continue
+        if not isinstance(value, dict):
+            source = comment_of(lines, int(number))
+            is_ours = any(key == one or key.startswith(f"{one}.") for one in named) or whose(source) == "ours"
+            found["ours_count" if is_ours else "script" if source else "unsourced"] += 1
+    return dict(found)
 
 
 def of_bases(found: dict[str, list[tuple[str, object]]]) -> list[str]:
@@ -272,15 +333,16 @@ def listed() -> list[dict[str, str]]:
         if name in files:
             row["proof"] = proof_of(name, tested)
             about = about_of(files[name])
-            found = values(files[name].read_text(encoding="utf-8"))
             bases = [f"{len(settings)} {base}" for base, settings in inherited(name).items()]
+            own = owned(name)
             row |= {key: str(about.get(key, "?")) for key in ("task", "kind", "fidelity")}
             row["title"] = row["title"] or first_line(files[name])
             shown = (
                 [f"tasks/{row['task']}"] if (ROOT / "configs/tasks" / f"{row['task']}.yaml").exists() else []
             )
             row["needs"] = ", ".join(needs(load([*shown, f"methods/{name}"]).tree))
-            row["script"] = str(sum(owner(*value, about) != "ours" for value in found))
+            row |= {key: str(count) for key, count in own.items()}
+            row["values"] = str(sum(own.values()) + sum(map(len, inherited(name).values())))
             row["trainer"] = ", ".join(bases) or str(about.get("trainer", ""))
             row["ours"] = " ".join(ours(files[name], about))
             row["record"] = " ".join(tested.get(name, []))
@@ -382,7 +444,7 @@ def render() -> str:
     """Text of docs/papers.md: how to read the list, and its counts."""
     others = ", ".join(f"`tests/papers/{name}`" for name in without_preset(records())) or "none"
     abouts = [about_of(path) for path in presets().values()]
-    return HEAD.format(counts=counts(abouts), families=families(), others=others)
+    return HEAD.format(counts=counts(abouts), owned=whose_values(), families=families(), others=others)
 
 
 @cache

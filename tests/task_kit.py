@@ -123,6 +123,7 @@ MODELS = {
     "g_ra": [*WITH_TOOLS, "reward_shaping.gate.levels=[[format, 1.0], [calls, 0.0]]"],
     "asearcher": ["environment={name: search}"],
     "ikea": ["environment={name: search}"],
+    "med_r_3": ["environment={name: search}", *WITH_TOOLS[1:]],
     "router_r1": [
         "environment={name: router_r1.router, "
         "models: {small: {price: 1, engine: {name: scripted, scored: false}}}}"

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from vlrl.plugins.episodes import ACTIONS, INVALID_ACTIONS, TURN_PARTS
+from vlrl.plugins.episodes import ACTIONS, INVALID_ACTIONS, TRANSCRIPT, TURN_PARTS
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
 from vlrl.plugins.tool_calls import STOP, last_call, last_tagged
@@ -132,3 +132,39 @@ class ToolF1(Reward):
         if "tool_call>" in last:
             return score - 0.3
         return score + (1 / (1 + goals - solved) if verify(rollout.answer, last).correct else 0.0)
+
+
+@register("answer_found")
+@dataclass(frozen=True, kw_only=True)
+class AnswerFound(Reward):
+    """Retrieval reward: a tool showed the answer.
+
+        r = 1[a reply of the environment holds a gold answer as whole words, case left out]
+
+    Paper: Lu et al. 2025 (Med-R3), arXiv:2507.23541, whose second stage trains retrieval for itself.
+    Deviates: the paper's levels of evidence and measures of coverage are left out. Reads TRANSCRIPT and
+    ACTIONS: what the policy writes, tags of results too, is no reply. Edge: no call, or nothing found: 0. A
+    row without a gold answer raises ValueError.
+    """
+
+    reads_answer = False
+    requires = (TRANSCRIPT, ACTIONS)
+
+    def __call__(self, rollout: Rollout) -> float:
+        golds = rollout.answer if isinstance(rollout.answer, (list, tuple)) else [rollout.answer]
+        golds = [str(gold).strip() for gold in golds if gold is not None and str(gold).strip()]
+        if not golds:
+            raise ValueError(f"row {rollout.row.id!r}: no gold answer to look for in what was found")
+        found = "\n".join(replies(TRANSCRIPT[rollout], ACTIONS[rollout]))
+        return float(
+            any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", found, re.IGNORECASE) for gold in golds)
+        )
+
+
+def replies(transcript: str, actions: list[str]) -> list[str]:
+    """What stands between the policy's turns in a conversation's text."""
+    parts, rest = [], transcript
+    for action in filter(None, actions):
+        before, _, rest = rest.partition(action)
+        parts.append(before)
+    return [*parts, rest]

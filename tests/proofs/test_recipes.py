@@ -15,12 +15,6 @@ from vlrl.trainer.plan import Plan
 RECIPES = [preset for preset in presets() if about_of(preset).get("kind") == "recipe"]
 STEPS = 3
 ROWS = 16  # of each source that are validated
-KEPT_WHOLE = {  # selections that the rows of the lab's task all pass, with the reason
-    "methods/big_math": "the rates of the lab's rows lie between 0.05 and 0.95",
-    "methods/crossthink": "the lab's answers have fewer than ten words",
-    "methods/medvlthinker": "its pass rates are of `vlrl data difficulty`, which the lab does not have",
-    "methods/mig_rl": "as medvlthinker",
-}
 COUNTED = {"rewards": "score", "group_filters": "dropped", "callbacks": "numbers"}  # slot -> a figure of it
 ABOVE_0 = {  # slot -> a figure that is above 0 where it acted
     "reward_shaping": "changed", "loss_terms": "gradient", "token_weights": "changed", "metrics": "numbers",
@@ -101,5 +95,6 @@ def test_the_rows_are_the_recipe_s(preset):
             [row.id for rows in one.phases[-1].rows("train").values() for row in list(rows)[:2000]]
             for one in (plan, without)
         )
-        drops = kept != all_
-        assert drops != (preset in KEPT_WHOLE), f"{preset}: select keeps every row: {not drops}"
+        assert kept and kept != all_, (
+            f"{preset}: select keeps {len(kept)} of {len(all_)} rows, in their order"
+        )

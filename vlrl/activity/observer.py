@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vlrl.activity.figures import Figures
+from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.episodes import CALLS, EPISODE_RETURN
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.observer import RunObserver
@@ -145,10 +146,15 @@ class Activity(RunObserver):
             self.bare.setdefault(slot, said)
 
     def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
-        """After one reward shaping wrote a group's rewards; `before` are those that it read."""
+        """After one reward shaping wrote a group's rewards; `before` are those that it read. A shaping may
+        write rewards of tokens in place of them."""
+        provided = self.phase.reward_shaping[slot].provides
+        per_token = [value for value in provided if isinstance(value, Annotation) and value.kind is list]
         for rollout, old in zip(group, before, strict=True):
             change = rollout.reward - old
-            self.figures.add(f"reward_shaping.{slot}", changed=float(abs(change) > SMALL), change=change)
+            written = [item for value in per_token for item in value.get(rollout) or ()]
+            changed = any(isinstance(item, float) and abs(item) > SMALL for item in (change, *written))
+            self.figures.add(f"reward_shaping.{slot}", changed=float(changed), change=change)
             self._before[slot][id(rollout)] = old
 
     def filtered(self, slot: str, decision: FilterDecision) -> None:

@@ -186,12 +186,14 @@ class GenImageGrounding(Shapes):
     `meta.picture` the number of that picture from 0.
 
     Paper: multi-image grounding of UniVG-R1 (arXiv:2505.14231) and MIG-RL (arXiv:2507.00748), with drawn
-    shapes. Reward: `iou`. The question names the picture, so that an answer is one box. Units: pixels of that
-    picture.
+    shapes. Reward: `iou`. The question names the picture, so that an answer is one box. `rated`:
+    `meta.pass_rate`, from 0 for the smallest object to 1 for the largest, in place of a measured one. Units:
+    pixels of that picture.
     """
 
     pictures: int = 2
     others: int = 2
+    rated: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,6 +220,9 @@ class GenImageGrounding(Shapes):
             "with its box [x1, y1, x2, y2]."
         )
         meta = {"picture": where + 1, **IN_PIXELS}
+        if self.rated:
+            size = (box[2] - box[0] - self.least) / max(1, self.most - self.least)
+            meta["pass_rate"] = min(8, max(0, round(10 * size) - 1)) / 8
         return Row(
             self.id(index),
             question,

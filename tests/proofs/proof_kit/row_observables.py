@@ -1,7 +1,7 @@
 """Observables about which rows are drawn, how hard they are, and what of earlier visits comes back.
 
 `NAMED_OBSERVABLES` are those with an argument: `mean_meta/difficulty`, `rows_of/knights`,
-`prompts_with/PATTERN`, `advantage_of/PATTERN`.
+`settled_rows/pass_rate`, `prompts_with/PATTERN`, `advantage_of/PATTERN`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,12 @@ def rows_of(record: Record, task: str) -> float:
     return mean([float(group.row.task == task) for group in record.sampled()])
 
 
+def settled_rows(record: Record, key: str) -> float:
+    """Share of the sampled groups whose row has 0 or 1 as its rate in `row.meta[key]`: never, or always,
+    solved."""
+    return mean([float(group.row.meta.get(key) in (0, 1)) for group in record.sampled()])
+
+
 def prompts_with(record: Record, pattern: str) -> float:
     """Share of the sampled groups in whose prompt the regular expression `pattern` is found."""
     return mean([float(bool(re.search(pattern, group.prompt.text, re.DOTALL))) for group in record.sampled()])
@@ -118,6 +124,7 @@ NAMED_OBSERVABLES: dict[str, Callable[[Record, str], float]] = {
     "advantage_of": advantage_of_text,
     "mean_meta": mean_meta,
     "rows_of": rows_of,
+    "settled_rows": settled_rows,
     "prompts_with": prompts_with,
     "texts_with": texts_with,
     "sampled_from": sampled_from,
