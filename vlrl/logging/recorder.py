@@ -193,7 +193,7 @@ class Recorder(RunObserver):
 
     def _begin_trackers(self) -> None:
         """Start the trackers, once the log is cut back to the checkpoint, and send what they lack of it."""
-        self._trackers.begin(self._recorded, self._last + 1)
+        self._trackers.begin(self._recorded)
         self._state_failures()
 
     def _recorded(self) -> list[dict[str, float]]:

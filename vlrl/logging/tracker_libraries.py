@@ -41,15 +41,11 @@ def open_trackers(names: Sequence[str], folder: Path, run_config: Mapping[str, A
 class TensorBoardTracker(Tracker):
     """Event files in `tensorboard/`: scalars, the config as text, rollouts as text and pictures."""
 
-    rewrites = True
-
     def start(self, run: TrackedRun) -> None:
-        """Open an event file. What a resumed run comes back to hides those steps in older files."""
+        """Open an event file; after a resume one more."""
         from torch.utils.tensorboard import SummaryWriter
 
-        folder = run.folder / "tensorboard"
-        resumed = any(folder.glob("events*"))
-        self.writer: Any = SummaryWriter(str(folder), purge_step=run.next_step if resumed else None)
+        self.writer: Any = SummaryWriter(str(run.folder / "tensorboard"))
         self.writer.add_text("config", f"```\n{json.dumps(run.config, indent=2, default=str)}\n```")
 
     def log(self, step: int, values: Mapping[str, float], table: RolloutTable | None) -> None:
@@ -117,7 +113,7 @@ class WandbTracker(Tracker):
 
     def finish(self) -> None:
         """End the run."""
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 class MlflowTracker(Tracker):
@@ -128,7 +124,7 @@ class MlflowTracker(Tracker):
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
 
-        for noisy in ("mlflow", "alembic") if not wants_chatter() else ():
+        for noisy in ("mlflow", "alembic") if not wants_chatter() else ():  # their import sets these levels
             logging.getLogger(noisy).setLevel(logging.WARNING)
         folder = (run.folder / "mlflow").resolve()
         place, files = os.environ.get("MLFLOW_TRACKING_URI", ""), None

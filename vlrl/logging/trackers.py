@@ -30,13 +30,12 @@ _TEXT = 2000  # characters of a prompt or completion in a tracker's table
 @dataclass(frozen=True)
 class TrackedRun:
     """What a tracker is told when it starts: the run's id, which stays the same after a resume, its name, its
-    folder, its config without secrets, and the first step that will come."""
+    folder, and its config without secrets."""
 
     id: str
     name: str
     folder: Path
     config: Mapping[str, Any]
-    next_step: int
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,7 @@ class RolloutTable:
 
 
 class Tracker(ABC):
-    """One library. All methods are called from the same thread.
-
-    `rewrites`: steps that are sent a second time replace those before; without it they are not sent again.
-    """
-
-    rewrites = False
+    """One library. All methods are called from the same thread; no step is sent twice."""
 
     @abstractmethod
     def start(self, run: TrackedRun) -> None:
@@ -90,17 +84,12 @@ class Trackers:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def begin(self, known: Callable[[], Sequence[Mapping[str, float]]], step: int) -> None:
-        """Start the trackers before `step`, and send them the steps of `known` (numbers by name, "step" among
-        them) that they do not have. Does nothing the second time."""
+    def begin(self, known: Callable[[], Sequence[Mapping[str, float]]]) -> None:
+        """Start the trackers, and send them the steps of `known` (numbers by name, "step" among them) that
+        they do not have. Does nothing the second time."""
         if self._thread is not None or not self.trackers:
             return
-        run = TrackedRun(self._marks["id"], self.name, self.folder, self.config, step)
-        for name, tracker in self.trackers.items():
-            if tracker.rewrites:
-                self._marks["sent"][name] = min(self._marks["sent"].get(name, -1), step - 1)
-                told = self._marks["scores"].get(name, [])
-                self._marks["scores"][name] = [one for one in told if one[0] < step]
+        run = TrackedRun(self._marks["id"], self.name, self.folder, self.config)
         self._thread = threading.Thread(target=self._work, name="trackers", daemon=True)
         self._thread.start()
         self._each(lambda tracker: tracker.start(run))
