@@ -223,9 +223,11 @@ def test_an_upload_is_one_commit_of_the_folder(hub, trained, tmp_path, public):
     done = export(trained, tmp_path / "out", title="me/sums")
     address = push(done.folder, "me/sums", public, "Step 2")
     assert address == f"{hub.address}/me/sums/commit/{'a' * 40}"
-    assert {token for _, token, _ in hub.asked} == {f"Bearer {TOKEN}"}
+    own = [token for path, token, _ in hub.asked if path.startswith(("/api/repos", "/api/models"))]
+    assert own == [f"Bearer {TOKEN}"] * 3
     created = json.loads(next(body for path, _, body in hub.asked if path == "/api/repos/create"))
-    assert created["name"] == "sums" and created.get("private", True) is not public
+    assert (created["organization"], created["name"]) == ("me", "sums")
+    assert created["visibility"] == ("public" if public else "private")
     (commit,) = (body for path, _, body in hub.asked if "/commit/" in path)
     lines = [json.loads(line) for line in commit.splitlines()]
     assert lines[0]["value"]["summary"] == "Step 2"
