@@ -72,7 +72,7 @@ def test_a_card_says_what_was_trained_measured_and_not_tested(trained, evaluatio
         "| arithmetic | `numeric` | 1 |",
         "| step | phase | ",
         "\n| 2 | main | ",
-        f" {number(rows[1]['loss'])} |",
+        f" {number(rows[1]['grad_norm'])} |",
         f"| arithmetic | {before:g} | {after:g} | {after - before:g} |",
         "| mathvista | official | 0.25 | fixture: 12 rows | .../mine |",
         "- One seed (11)",
