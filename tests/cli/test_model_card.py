@@ -81,7 +81,7 @@ def test_a_card_says_what_was_trained_measured_and_not_tested(trained, evaluatio
         "rollout_budget:",
     ):
         assert said in card, said
-    assert str(trained.parent) not in card and "output: .../sums" in card
+    assert str(trained.parent) not in card and ".../sums" in card
 
 
 def test_a_card_of_an_earlier_step_says_that_it_was_not_scored(trained):
