@@ -49,6 +49,7 @@ PAGES += [
         "which_reward",
         "one_gpu",
         "errors",
+        "trackers",
     )
 ] + [
     f"docs/coming_from/{name}.md" for name in ("trl", "verl", "ms_swift", "vlm_r1")

@@ -56,7 +56,7 @@ class Optimizer:
 @dataclass(frozen=True)
 class Watch:
     """What is kept of a run: every n-th step's rollouts, the last `keep` checkpoints (0: all), extra
-    trackers.
+    `trackers`, which get the first `tracker_rollouts` rollouts of each step whose rollouts are kept.
 
     `stop_seconds` bounds the time from a signal to the end of the process: the step in progress and its
     checkpoint. `rank_timeout` is the number of seconds after which a silent rank ends all ranks.
@@ -69,6 +69,7 @@ class Watch:
     checkpoint_every: int = 50
     keep: int = 2
     trackers: tuple[str, ...] = ()
+    tracker_rollouts: int = 8
     live: bool = True
     entropy: bool = True
     heldout_every: int = 0
@@ -85,6 +86,7 @@ class Watch:
             "rollouts_every",
             "checkpoint_every",
             "keep",
+            "tracker_rollouts",
             "heldout_every",
             "heldout_answers",
             "activity_steps",

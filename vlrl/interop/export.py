@@ -6,10 +6,13 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlrl.config.model_folder import located
+from vlrl.interop.card import CARD, model_card
+from vlrl.logging.recorder import METRICS
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.checkpoints.files import faults, folders, newest_intact
 
@@ -28,9 +31,14 @@ class Exported:
 
 
 def export(
-    run: str | Path, to: str | Path, checkpoint: int | None = None, merge_lora: bool = False
+    run: str | Path,
+    to: str | Path,
+    checkpoint: int | None = None,
+    merge_lora: bool = False,
+    evaluations: Sequence[Path] = (),
+    title: str = "",
 ) -> Exported:
-    """Write the model of a run's checkpoint as a transformers folder.
+    """Write the model of a run's checkpoint as a transformers folder, with its model card.
 
     Args:
         run: The folder of a run, or of one checkpoint.
@@ -39,6 +47,8 @@ def export(
         merge_lora: Write the merged weights of a run with adapters (float32). Without it, the folder holds
             the adapter, which names its base model (`AutoModel...from_pretrained` and PEFT load both), and
             the processor. Runs without adapters are always whole models.
+        evaluations: Folders of `vlrl eval` whose results the card shows.
+        title: The card's heading; the run's name by default.
 
     Raises:
         ConfigError: Where there is no such checkpoint, it is damaged, the target holds files, or an adapter
@@ -53,9 +63,10 @@ def export(
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         _copy_adapter(source, scratch, target) if is_adapter else _copy_model(source, scratch)
-        step = _step_of(source)
+        step = step_of(source)
+        write_card(source, scratch, is_adapter, evaluations, title)
         (scratch / _NOTE).write_text(
-            json.dumps({"run": str(run), "step": step, "adapter": is_adapter}) + "\n", encoding="utf-8"
+            json.dumps({"run": Path(run).name, "step": step, "adapter": is_adapter}) + "\n", encoding="utf-8"
         )
         if target.exists():
             target.rmdir()
@@ -133,6 +144,29 @@ def _copy_adapter(source: Path, scratch: Path, target: Path) -> None:
     (scratch / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _step_of(checkpoint: Path) -> int:
+def step_of(checkpoint: Path) -> int:
+    """The step of a checkpoint."""
     state = checkpoint / _TRAINER / "state.json"
     return int(json.loads(state.read_text(encoding="utf-8")).get("step", 0)) if state.is_file() else 0
+
+
+def run_of(checkpoint: Path) -> Path:
+    """The folder of the run that a checkpoint belongs to. Raises ConfigError for a checkpoint that was moved
+    out of it."""
+    run = checkpoint.resolve().parent.parent
+    if not (run / "config.yaml").is_file():
+        raise ConfigError(
+            f"{str(checkpoint)!r} stands in no run's folder, so there is nothing to write a model card from; "
+            "give the run's folder"
+        )
+    return run
+
+
+def write_card(
+    checkpoint: Path, folder: Path, is_adapter: bool, evaluations: Sequence[Path], title: str
+) -> None:
+    """Write the model card of a checkpoint; none for one that was moved out of its run's folder."""
+    run = checkpoint.resolve().parent.parent
+    if (run / METRICS).is_file() and (run / "config.yaml").is_file():
+        text = model_card(run, step_of(checkpoint), folder, is_adapter, evaluations, title)
+        (folder / CARD).write_text(text, encoding="utf-8")

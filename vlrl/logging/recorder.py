@@ -8,6 +8,7 @@ was not. Times go to `timings.jsonl`.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import time
@@ -17,14 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.logging.live import LiveView
-from vlrl.logging.pictures import Pictures
-from vlrl.logging.rollouts import Decode, records, write
+from vlrl.logging.pictures import Pictures, thumbnail
+from vlrl.logging.rollouts import Decode, Record, records, write
 from vlrl.logging.session import describe_session
-from vlrl.logging.trackers import open_trackers
+from vlrl.logging.tracker_libraries import open_trackers
+from vlrl.logging.trackers import PICTURE_SIDE, RolloutTable, rollout_table
 from vlrl.services.files import TRAJECTORIES, append_jsonl, parse_jsonl, read_jsonl, write_whole
 from vlrl.services.redaction import blank_all
 from vlrl.trainer.step.observer import RunObserver
 from vlrl.types import Group
+
+log = logging.getLogger("vlrl")
 
 METRICS, TIMINGS, EVENTS, SESSIONS = "metrics.jsonl", "timings.jsonl", "events.jsonl", "sessions.jsonl"
 KEYS: dict[str, dict[str, type]] = {  # what every line of a file has
@@ -43,9 +47,8 @@ _PENDING = 2  # rollout files being written while training goes on
 class Recorder(RunObserver):
     """Writes a run folder. Steps must increase over the whole run, phases included.
 
-    `live` shows the view of `vlrl.logging.live`; `trackers` are names that accelerate knows ("tensorboard",
-    "wandb", ...). `decode` (ids -> text) lets the report colour single tokens. With `main=False` (other
-    ranks) nothing is written.
+    `live` shows the view of `vlrl.logging.live`; `trackers` are names of `vlrl.config.trackers`. `decode`
+    (ids -> text) lets the report colour single tokens. With `main=False` (other ranks) nothing is written.
     """
 
     def __init__(
@@ -58,7 +61,9 @@ class Recorder(RunObserver):
         main: bool = True,
     ) -> None:
         self.folder, self.main, self.decode = Path(folder), main, decode
-        self.rollouts_every = int((run_config.get("watch") or {}).get("rollouts_every", 1))
+        watch = run_config.get("watch") or {}
+        self.rollouts_every = int(watch.get("rollouts_every", 1))
+        self.tracker_rollouts = int(watch.get("tracker_rollouts", 8))
         self._last = -1
         self.events = 0  # lines of events.jsonl
         self._now: dict[str, Any] = {}
@@ -121,18 +126,17 @@ class Recorder(RunObserver):
                 f"step {step} is already in {self.folder / METRICS} (last: {self._last}); resume the run, "
                 "or give another `output`"
             )
+        self._begin_trackers()
         self._last, self._now = step, {"step": step, "phase": phase}
         plain = {name: _number(value) for name, value in sorted(metrics.items())}
         seconds = {name: round(float(value), 6) for name, value in timings.items()}
         append_jsonl(self.folder / METRICS, {**self._now, **plain})
         append_jsonl(self.folder / TIMINGS, {**self._now, "seconds": seconds, "time": round(time.time(), 3)})
+        rows: list[Record] = []
         if groups and self.rollouts_every and step % self.rollouts_every == 0:
-            self._write(step, phase, groups)
-        finite = {name: value for name, value in plain.items() if value is not None}
-        for tracker in self._trackers:
-            tracker.log(
-                {**finite, **{f"seconds/{name}": value for name, value in seconds.items()}}, step=step
-            )
+            rows = records(step, phase, groups, self.decode)
+            self._write(step, rows)
+        self._track({"step": step, **plain}, seconds, rows)
         if self._view:
             self._view.update(step, phase, plain, seconds)
 
@@ -147,6 +151,10 @@ class Recorder(RunObserver):
             )
             if self._view:
                 self._view.on_event(kind, data)
+            if kind == "heldout":
+                self._begin_trackers()
+                scores = {f"heldout/{data['name']}/{task}": v for task, v in data["scores"].items()}
+                self._trackers.scores(max(self._last, 0), scores)
 
     def warned(self, message: str) -> None:
         self.event("warning", message=message)
@@ -174,15 +182,45 @@ class Recorder(RunObserver):
             self._worker.shutdown()
             if self._view:
                 self._view.close()
-            for tracker in self._trackers:
-                tracker.finish()
+            self._trackers.close()
+            self._state_failures()
 
-    def _write(self, step: int, phase: str, groups: Sequence[Group]) -> None:
-        rows = records(step, phase, groups, self.decode)
+    def _write(self, step: int, rows: Sequence[Record]) -> None:
         path = self.folder / "rollouts" / f"step-{step:06d}.parquet"
         self._writing.append(self._worker.submit(write, rows, path, self._pictures))
         while len(self._writing) > _PENDING:
             self._writing.pop(0).result()
+
+    def _begin_trackers(self) -> None:
+        """Start the trackers, once the log is cut back to the checkpoint, and send what they lack of it."""
+        self._trackers.begin(self._recorded)
+        self._state_failures()
+
+    def _recorded(self) -> list[dict[str, float]]:
+        """The numbers of every recorded step, as trackers get them."""
+        seconds = {row["step"]: row["seconds"] for row in read_record(self.folder, TIMINGS)}
+        return [_tracked(row, seconds.get(row["step"], {})) for row in read_record(self.folder, METRICS)]
+
+    def _track(self, row: Mapping[str, Any], seconds: Mapping[str, float], rows: Sequence[Record]) -> None:
+        """Tell the trackers of a step."""
+        count = self.tracker_rollouts
+
+        def table() -> RolloutTable:
+            return rollout_table(rows, count, lambda media: thumbnail(media, PICTURE_SIDE))
+
+        self._trackers.log(row["step"], _tracked(row, seconds), table if rows and count else None)
+
+    def _state_failures(self) -> None:
+        """Say what went wrong with trackers, in the console and in the events."""
+        for failure in self._trackers.take_failures():
+            log.warning(failure)
+            self.event("warning", message=failure)
+
+
+def _tracked(row: Mapping[str, Any], seconds: Mapping[str, float]) -> dict[str, float]:
+    """The numbers of a line of METRICS, and its seconds."""
+    numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+    return {**numbers, **{f"seconds/{name}": value for name, value in seconds.items()}}
 
 
 def read_record(folder: Path, name: str) -> list[dict[str, Any]]:

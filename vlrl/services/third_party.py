@@ -61,6 +61,13 @@ _NOISY = (
     "httpx",
     "torch.distributed",
     "peft",
+    "mlflow",
+    "alembic",
+    "sqlalchemy",
+    "tensorboard",
+    "trackio",
+    "wandb",
+    "swanlab",
 )
 
 

@@ -9,6 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
+from vlrl.config.trackers import TRACKERS
 from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.checkpoints.files import folders
 from vlrl.trainer.ranks import lock
@@ -23,7 +24,7 @@ _OURS = (
     "sessions.jsonl", "quarantine.jsonl",
     "trajectories.jsonl", "judge", "summary.json", "partial_summary.json", "partial_summary.part",
     "cell.json", "cold.json", "report.html",
-    "rollouts", "checkpoints", "eval", "tensorboard", "wandb", ".write-*", ".quarantine-*", ".*.part",
+    "rollouts", "checkpoints", "eval", *TRACKERS, "trackers.json", ".write-*", ".quarantine-*", ".*.part",
     "*.part", _MARK, lock.NAME,
     lock.NAME + ".*", STOP_FILE,
 )  # fmt: skip
