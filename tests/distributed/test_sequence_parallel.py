@@ -11,12 +11,30 @@ from pathlib import Path
 import pytest
 from ranks_kit import ENVIRONMENT, ROOT
 
+from vlrl.cli.words import load_words
+from vlrl.plugins.registry import ConfigError
 from vlrl.policy.sequence_parallel import head_shares
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.ranks.sequence import check_ranks
 
 WORKER = Path(__file__).with_name("sequence_worker.py")
 
 
-def start(ranks: int, words: Sequence[str]) -> None:
+FAMILIES = [
+    "qwen2_5_vl:prompts=text+image+images+video,longest=200",
+    "qwen2_vl:prompts=text+image,layout=padded,ck=1",
+    "qwen3_vl_moe:prompts=text+image+video",
+    "gemma3:prompts=text+image,longest=200",
+    *(f"{name}:prompts=text+image" for name in (
+        "internvl", "smolvlm", "llava_onevision", "mistral3", "ovis2", "glm4v_moe", "glm46v", "qwen3_omni_moe"
+    )),
+    "glm4v:prompts=text+image+video",
+    "qwen2_5_omni:prompts=text+image+video+audio",
+    "text:kind=qwen3_moe",
+]  # fmt: skip
+
+
+def verify_equal(ranks: int, words: Sequence[str]) -> None:
     """The worker on CPU ranks; each of the words is a policy with its rows."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
     done = subprocess.run(
@@ -41,23 +59,33 @@ def test_heads_are_shared_out_where_they_divide_and_where_they_do_not() -> None:
         assert [keys[place] for place in odd.expand[rank]] == [head // 7 for head in queries]
 
 
+def test_what_cannot_be_cut_is_refused_before_a_model_is_loaded() -> None:
+    words = ["base/rl", "tasks/lab_counting", "methods/grpo", "sequence_parallel=2"]
+    for more, reason in (
+        (["models/tiny_gemma4"], "'gemma4' has layers that read the keys"),
+        (["models/tiny_qwen3_5"], "'qwen3_5' has linear attention"),
+        (["models/tiny_qwen2_5_vl", "policy.attn=eager"], "policy.attn: 'eager'"),
+        (["models/tiny_qwen2_5_vl", "sequence_parallel=0"], "allowed: 1 to 1024"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            Plan.of(load_words([*words, *more]))
+    plan = Plan.of(load_words([*words, "models/tiny_qwen2_5_vl"]))
+    check_ranks(plan.phases, 4)
+    with pytest.raises(ConfigError, match=r"2 does not divide the 3 .* use one of \[1, 3\]"):
+        check_ranks(plan.phases, 3)
+
+
 @pytest.mark.deepspeed
 def test_slices_give_the_log_probs_and_gradients_of_one_rank() -> None:
     """Text, pictures and a clip in packed trees with a shared prompt, DeepStack; heads that do not divide."""
-    start(2, ["qwen3_vl:prompts=text+image+video", "text:heads=3,kv_heads=1,hidden=48"])
+    verify_equal(2, ["qwen3_vl:prompts=text+image+video", "text:heads=3,kv_heads=1,hidden=48"])
 
 
 @pytest.mark.deepspeed
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_family_that_is_not_refused_runs_in_slices(ranks: int) -> None:
-    start(ranks, FAMILIES)
-
-
-FAMILIES = [
-    "qwen2_5_vl:prompts=text+image+images+video,longest=200",
-    "qwen2_vl:prompts=text+image,layout=padded,ck=1",
-]
+    verify_equal(ranks, FAMILIES)
 
 
 @pytest.mark.deepspeed

@@ -1,15 +1,12 @@
 """Sequence parallelism: the ranks of a group hold a slice each of the same rows.
 
-Every layer computes its slice, L / P tokens of each row. Attention needs all tokens: an exchange among the
-ranks gives each of them whole rows with a share of the heads, and one after it gives the slices back. Where
-the number of query heads is no multiple of P, the last share is filled up with heads whose output is dropped;
-a rank gets the key-value heads that its query heads read. Scored hidden states are then dealt evenly, so that
-all ranks compute as many logits, and their log-probs are gathered: every rank knows the whole loss, and its
-gradient is that of its own slice. The sum over ranks, which an optimizer step takes in any case, is that of
-one rank.
+A layer computes its slice, L / P tokens of each row. Before attention an exchange among the ranks gives each
+whole rows with a share of the heads, and one after it gives the slices back. Where P does not divide the
+heads, the last places repeat a head whose output is dropped. Scored hidden states are dealt evenly, and their
+log-probs gathered: every rank knows the whole loss, its gradient is that of its slice, and the sum over ranks
+is that of one rank.
 
-Paper: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, sec. 3. Differs: heads need not divide, and
-rows are packed trees.
+Paper: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, sec. 3. Differs: heads need not divide.
 
 Shape legend:
     P ranks of a group, R rows, L tokens of a row, H query heads, J key-value heads, D head size,
