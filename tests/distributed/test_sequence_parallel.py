@@ -31,6 +31,7 @@ FAMILIES = [
     "glm4v:prompts=text+image+video",
     "qwen2_5_omni:prompts=text+image+video+audio",
     "text:kind=qwen3_moe",
+    "text:heads=6,kv_heads=3,hidden=48",
 ]  # fmt: skip
 
 
