@@ -74,7 +74,8 @@ class Net(nn.Module):
         the completion tokens, by the aux tensor that reads them. `group`: the ranks that run these rows in
         slices.
         """
-        family, share = self.family, None
+        family = self.family
+        share: ScoredShare | None = None
         with family.autocast(ids_N.device):
             embeds = self.media(self.model, [*features, *dummies])
             kinds = [features[i].kind for i in shown]
