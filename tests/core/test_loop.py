@@ -83,7 +83,7 @@ def test_totals_are_of_the_whole_step(tmp_path):
     view = collected(run)
     groups = view.record.groups
     assign(view)
-    parts = mini_batches(view, 0)
+    parts = mini_batches(view, view.record.groups, 0)
     assert len(parts) == 2 and all(len(part.micro_batches) == 2 for part in parts)
     assert sum(part.loss_denominators.sequences for part in parts) == sum(map(len, groups)) == 32
     assert sum(part.loss_denominators.tokens for part in parts) == sum(len(r) for g in groups for r in g)

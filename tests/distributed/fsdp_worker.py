@@ -14,6 +14,7 @@ from samples import PROMPTS, groups_of, policy_of  # noqa: E402
 
 from vlrl.methods.core.trainable import LoRA  # noqa: E402
 from vlrl.policy.sharding import full_state_dict, is_sharded  # noqa: E402
+from vlrl.policy.tree_attention import is_installed  # noqa: E402
 from vlrl.trainer.step.loss_inputs import make_batch  # noqa: E402
 
 torch.distributed.init_process_group("gloo")
@@ -33,6 +34,8 @@ with torch.no_grad(), spread.gather_params():  # ranks may make different number
         torch.testing.assert_close(
             spread.forward(batch)["logp"], plain.forward(batch)["logp"], atol=1e-6, rtol=0
         )
+
+assert is_installed(spread.model)  # the unsharded copy has a config of its own
 
 for policy in (plain, spread):
     (policy.forward(batch)["logp"].sum()).backward()

@@ -172,3 +172,23 @@ def test_nothing_is_allocated_for_a_released_model() -> None:
     shape = shape_of(family, build(Trainable, {"name": "full"}))
     assert shape.parameters == 1720574976
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_rows_of_256k_tokens_fit_eight_gpus_in_slices() -> None:
+    """A rank of a 7B model holds an eighth of each row, but its whole media: 55 GiB instead of 255."""
+    words = [
+        "base/rl", "models/qwen2_5_vl_7b", "tasks/lab_counting", "methods/grpo", "policy.attn=flex",
+        "policy.checkpointing=true", "group_size=4", "prompts_per_step=8", "max_prompt_tokens=253952",
+        "sampling.max_tokens=2048", "engine={name: vllm, sleep: true}",
+    ]  # fmt: skip
+    ask = Ask(gpu("h100"), 8, sharding="zero3")
+    whole = make_plan(load_words(words), words, ask)
+    assert whole.chosen is None and whole.change == ("sequence_parallel=8",)
+    sliced = make_plan(load_words([*words, *whole.change]), [*words, *whole.change], ask)
+    assert sliced.chosen is not None and sliced.micro.length == whole.micro.length == 262140
+    assert sliced.micro.own_tokens == 32768 and sliced.micro.own_scored == 1024
+    one, eighth = whole.trials[0].memory.activations, sliced.chosen.memory.activations
+    assert eighth.language == pytest.approx(one.language / 8, rel=1e-4)
+    assert eighth.vision == one.vision and eighth.logits == one.logits  # chunks of 1024 tokens
+    twelve = make_plan(load_words([*words, *whole.change]), words, Ask(gpu("h100"), 12))
+    assert {trial.ranks for trial in twelve.trials} == {8}  # the other four sample

@@ -14,6 +14,7 @@ _MOST = {
     "steps": 10**8, "group_size": 65_536, "prompts_per_step": 10**6, "num_minibatches": 10**6,
     "ppo_epochs": 1000,
     "micro_batch_tokens": 2**30, "max_prompt_tokens": 2**30, "max_refill_rounds": 10**6,
+    "sequence_parallel": 1024,
 }  # fmt: skip
 
 
@@ -101,7 +102,8 @@ class Settings:
 
     `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in
     `num_minibatches` optimizer steps, `ppo_epochs` times over. `micro_batch_tokens` bounds a micro-batch
-    (prompt once per group plus completions).
+    (prompt once per group plus completions). `sequence_parallel` ranks train on the same rows, each on a
+    slice of every row; it divides the number of ranks.
     `error_limit` is the share of rollouts whose rewards may raise before the run stops, `row_error_limit` the
     share of drawn rows that may be unusable (at least 10 of them); `max_refill_rounds` bounds the refilling
     after group filters.
@@ -113,6 +115,7 @@ class Settings:
     num_minibatches: int = 1
     ppo_epochs: int = 1
     micro_batch_tokens: int = 8192
+    sequence_parallel: int = 1
     max_prompt_tokens: int = 4096
     max_refill_rounds: int = 10
     error_limit: float = 0.1

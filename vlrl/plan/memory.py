@@ -19,7 +19,7 @@ LOGGED_NUMBERS = 1 << 22  # as in vlrl.trainer.step.loss_inputs, which a test co
 class MicroBatch:
     """The longest micro-batch of a rank: `rows` rows of `length` tokens, `scored` completion tokens,
     `patches` rows of the vision tower, which give `media_tokens`; `masked`: rows hold several completions, so
-    that a dense mask is needed."""
+    that a dense mask is needed; `sequence` ranks hold a slice of each row."""
 
     rows: int
     length: int
@@ -28,11 +28,22 @@ class MicroBatch:
     media_tokens: int = 0
     masked: bool = True
     patches_of_largest: int = 0  # of the largest medium: towers attend within one
+    sequence: int = 1
 
     @property
     def tokens(self) -> int:
         """Tokens with their padding."""
         return self.rows * self.length
+
+    @property
+    def own_tokens(self) -> int:
+        """Tokens of a rank's slices."""
+        return self.rows * -(-self.length // self.sequence)
+
+    @property
+    def own_scored(self) -> int:
+        """Completion tokens that a rank scores."""
+        return -(-self.scored // self.sequence)
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ def recomputed_bytes(shape: ModelShape, micro: MicroBatch) -> float:
         if shape.tower and shape.trained_by_part.get("vision")
         else 0.0
     )
-    return max(text * micro.tokens + mask, tower)
+    return max(text * micro.own_tokens + mask, tower)
 
 
 def logits_bytes(scored: int, chunk: int, vocabulary: int, size: int, logged: bool = True) -> float:
@@ -149,11 +160,12 @@ def activations(
 
     `ends`: the last layer's output and its norm (float32), the scored rows (float32 and in the products'
     type), embeddings with media (float32). `cast_weights`: autocast's copy of all trained matrices (see
-    `cast_bytes`), also where weights are shared over ranks.
+    `cast_bytes`), also where weights are shared over ranks. Where ranks share rows, each has its slices, but
+    whole rows of embeddings with media, of masks and in the vision tower.
     """
-    tokens, hidden = micro.tokens, shape.text.hidden
-    ends = FLOAT * tokens * hidden * (3 if micro.media_tokens else 2)
-    ends += micro.scored * hidden * (FLOAT + (0 if shape.size == FLOAT else shape.size))
+    tokens, scored, hidden = micro.own_tokens, micro.own_scored, shape.text.hidden
+    ends = FLOAT * hidden * (2 * tokens + (micro.tokens if micro.media_tokens else 0))
+    ends += scored * hidden * (FLOAT + (0 if shape.size == FLOAT else shape.size))
     trained_language = bool(shape.trained_by_part.get("language")) or bool(
         shape.trained_by_part.get("vision")
     )
@@ -168,10 +180,8 @@ def activations(
         masks=mask_bytes(micro, 0 if checkpointing else shape.layers, shape.size),
         ends=float(ends),
         cast_weights=cast_bytes(shape, keeps_casts),
-        logits=logits_bytes(micro.scored, chunk, shape.vocabulary, shape.size, logged),
-        head_backward=head_backward_bytes(
-            micro.scored, chunk, shape.vocabulary, shape.size, shape.head_trained
-        ),
+        logits=logits_bytes(scored, chunk, shape.vocabulary, shape.size, logged),
+        head_backward=head_backward_bytes(scored, chunk, shape.vocabulary, shape.size, shape.head_trained),
         recomputed=recomputed_bytes(shape, micro) if checkpointing else 0.0,
     )
 

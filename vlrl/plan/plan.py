@@ -158,12 +158,17 @@ def trials(found: Setup, ask: Ask) -> Iterator[Trial]:
         if ask.sharding
         else (["single"] if ask.count == 1 else [name for name in LAYOUTS if name != "single"])
     )
-    if found.shares_weights or found.in_process:
+    size = found.work.sequence
+    if ask.count % size == 0 and (found.shares_weights or found.in_process):
         yield from (trial(found, ask, name, 0) for name in names)
     if found.shares_weights:
         return
     for name in names:
-        splits = [trial(found, ask, name, engines) for engines in splits_of(ask.count)]
+        splits = [
+            trial(found, ask, name, engines)
+            for engines in splits_of(ask.count)
+            if (ask.count - engines) % size == 0
+        ]
         if splits:
             yield min(splits, key=lambda t: (not t.fits, t.step_seconds))
 
@@ -181,6 +186,7 @@ CHANGES = (  # what makes room without another result, then what changes which w
     "micro_batch_tokens=4096",
     "policy.chunk=256",
     "policy.attn=flex",
+    "sequence_parallel=8",
     "engine.memory=0.5",
     "engine.memory=0.3",
     "trainable={name: lora, r: 16, alpha: 32}",
@@ -188,8 +194,8 @@ CHANGES = (  # what makes room without another result, then what changes which w
 )
 
 
-def applicable(found: Setup, change: str) -> bool:
-    """Whether a change is one for this config."""
+def applicable(found: Setup, change: str, count: int) -> bool:
+    """Whether a change is one for this config on `count` GPUs."""
     key, _, value = change.partition("=")
     fields = vars(found.engine)
     tests: dict[str, Any] = {
@@ -199,6 +205,13 @@ def applicable(found: Setup, change: str) -> bool:
         "micro_batch_tokens": lambda: found.work.micro_batch_tokens > int(value),
         "policy.chunk": lambda: found.family.chunk > int(value),
         "policy.attn": lambda: found.work.dense and found.work.can_pack,
+        "sequence_parallel": lambda: (
+            # for rows that no smaller micro-batch makes shorter
+            found.work.sequence == 1
+            and count % int(value) == 0
+            and not found.family.slices_problem
+            and longest_micro_batch(found.shape(), found.work).tokens > found.work.micro_batch_tokens
+        ),
         "trainable": lambda: found.shape().rank == 0,
         "policy.quantize": lambda: not found.family.quantize and bool(found.family.model),
     }
@@ -208,7 +221,7 @@ def applicable(found: Setup, change: str) -> bool:
 def smallest_change(words: list[str], found: Setup, ask: Ask) -> tuple[tuple[str, ...], Trial | None]:
     """The fewest and mildest overrides under which a layout fits, with that trial; then more GPUs. ((), None)
     if nothing here makes it fit."""
-    changes = [change for change in CHANGES if applicable(found, change)]
+    changes = [change for change in CHANGES if applicable(found, change, ask.count)]
     sets = [chosen for count in (1, 2, 3, 4) for chosen in combinations(changes, count)]
     for chosen in sorted(
         sets,

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vlrl.pages.kit import render
+from vlrl.plan.memory import MicroBatch
 from vlrl.plan.plan import CostPlan, Trial
 
 GIB = 2**30
@@ -63,7 +64,7 @@ def as_lines(plan: CostPlan) -> list[str]:
         f"most {work.max_completion}",
         (
             f"longest  micro-batch {micro.rows} x {micro.length} tokens, {micro.scored} scored, "
-            f"{micro.patches} patches"
+            f"{micro.patches} patches" + _slices(micro)
         ),
         f"FLOPs    {flops.total:.2e} a step: prefill {flops.prefill:.1e}, decode {flops.decode:.1e}, "
         f"before the loss {flops.scoring:.1e}, "
@@ -90,6 +91,12 @@ def as_lines(plan: CostPlan) -> list[str]:
             "smaller model"
         )
     return lines
+
+
+def _slices(micro: MicroBatch) -> str:
+    if micro.sequence == 1:
+        return ""
+    return f"; {micro.sequence} ranks hold {micro.own_tokens // micro.rows} tokens of each row"
 
 
 def as_page(plan: CostPlan, title: str) -> str:

@@ -119,6 +119,7 @@ def setup(config: Config, phase: str, assumed: Assumed) -> Setup:
         logged=settings.watch.entropy,
         can_pack=family.layout == "packed" and family.supports_packing,
         dense=tree["policy"].get("attn") != "flex",
+        sequence=settings.sequence_parallel,
     )
     return Setup(tree, family, trainable, engine, work, settings.optimizer.kind)
 

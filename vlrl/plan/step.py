@@ -131,19 +131,29 @@ def link_between(gpu: GPU, ranks: int, speed: Speed) -> float:
     return gpu.link if ranks <= speed.machine else min(gpu.link, speed.network)
 
 
+def exchanged_bytes(shape: ModelShape, work: Workload, ranks: int) -> float:
+    """Bytes that a rank sends in the forwards and backwards of its groups where P ranks share a row: queries,
+    keys, values and outputs of its slice, but for its own share of them, three times with recomputation."""
+    each = 2.0 * (shape.text.queries + shape.text.keys) * shape.size * shape.layers
+    tokens = work.prompts * work.group_tokens / ranks
+    return 3 * tokens * each * (work.sequence - 1) / work.sequence
+
+
 def trainer_seconds(
     shape: ModelShape, work: Workload, gpu: GPU, ranks: int, layout: str, speed: Speed, flops: StepFlops
 ) -> dict[str, float]:
     """Seconds of the passes before the loss, of training, of communication and of the weights' way to the
     engines."""
-    rate = gpu.flops * speed.training * min(ranks, work.prompts)  # a group is trained on one rank
+    # a group is trained on one rank, or on those that share its row
+    rate = gpu.flops * speed.training * min(ranks, work.prompts * work.sequence)
     link = link_between(gpu, ranks, speed)
     per_update = ring_seconds(shape.trained_bytes, ranks, link, rounds_of(layout, micro_batches(work, ranks)))
     if layout in ("zero3", "fsdp2"):  # frozen weights are gathered too, once for each of the two passes
         per_update += ring_seconds(shape.frozen_bytes, ranks, link, 2 * micro_batches(work, ranks))
+    exchanged = exchanged_bytes(shape, work, ranks) * work.epochs / link
     return {
         "scoring": flops.scoring / rate,
         "training": flops.training / rate,
-        "communication": per_update * work.num_minibatches * work.epochs,
+        "communication": per_update * work.num_minibatches * work.epochs + exchanged,
         "sync": shape.parameters * shape.size / link,
     }

@@ -14,7 +14,7 @@ class Workload:
     """A step over all ranks: `prompts` groups of `group` completions. `text_tokens` and `completion` are
     means, `max_prompt` and `max_completion` the bounds of the config; `pictures` per prompt of cost
     `picture`; `epochs` over the groups; `reference` and `old_logp`: a pass without gradient for them;
-    `logged`: the entropy is; `dense`: packed rows have dense masks."""
+    `logged`: the entropy is; `dense`: packed rows have dense masks; `sequence` ranks share a row."""
 
     prompts: int
     group: int
@@ -32,6 +32,7 @@ class Workload:
     logged: bool = True
     can_pack: bool = True
     dense: bool = True
+    sequence: int = 1
 
     @property
     def media_tokens(self) -> int:
@@ -83,11 +84,12 @@ def longest_micro_batch(shape: ModelShape, work: Workload) -> MicroBatch:
         media_tokens=groups * media,
         masked=packed and work.group > 1 and work.dense,
         patches_of_largest=work.picture.largest,
+        sequence=work.sequence,
     )
 
 
 def micro_batches(work: Workload, ranks: int) -> int:
     """Micro-batches of a rank in an optimizer step, for groups of mean length."""
-    groups = max(1.0, work.prompts / ranks / work.num_minibatches)
+    groups = max(1.0, work.prompts * work.sequence / ranks / work.num_minibatches)
     at_a_time = max(1, int(work.micro_batch_tokens // work.group_tokens))
     return max(1, round(groups / at_a_time + 0.499))

@@ -65,6 +65,7 @@ class Family(Stage):
     # why engines that run vLLM refuse the family: what differs there from the trainer
     vllm_problem: ClassVar[str] = ""
     vllm_video_problem: ClassVar[str] = ""  # the same, of rows that show a video
+    no_sequence_parallel: ClassVar[str] = ""  # why its rows cannot be cut into slices over ranks, if so
     # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {}
     model: str = ""
@@ -187,6 +188,16 @@ class Family(Stage):
     def picture_cost(self, processor: Any, config: Any, width: int, height: int) -> PictureCost:
         """What a picture of `width` x `height` pixels costs, without processing one."""
         return PictureCost()
+
+    @property
+    def slices_problem(self) -> str:
+        """Why rows cannot be cut into slices over ranks (`sequence_parallel`), with the fix; "" where they
+        can."""
+        if self.no_sequence_parallel:
+            return f"policy: {self.name!r} {self.no_sequence_parallel}; use another family"
+        if self.attn not in ("sdpa", "flex"):
+            return f"policy.attn: {self.attn!r} does not run over slices of rows; use 'sdpa', on a GPU 'flex'"
+        return ""
 
     # --- prompts --------------------------------------------------------------------------------------------
 

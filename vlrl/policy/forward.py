@@ -19,6 +19,8 @@ from vlrl.policy.encoded import Features
 from vlrl.policy.family import Family, base, logit_rule
 from vlrl.policy.packing import Layout
 from vlrl.policy.routing import Routing, real_tokens
+from vlrl.policy.sequence_group import SequenceGroup
+from vlrl.policy.sequence_parallel import ScoredShare, hidden_slices, slices_of
 from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
@@ -62,29 +64,43 @@ class Net(nn.Module):
         dummies: Sequence[Features] = (),
         given_NMK: Tensor | None = None,
         values: Mapping[str, Tensor] | None = None,
+        group: SequenceGroup | None = None,
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
         Args: `features` are the distinct media; `shown` indexes them in the order of the rows' placeholders.
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
         in the tower's collectives. `given_NMK`: the experts of the rows' tokens. `values`: (N, K) numbers of
-        the completion tokens, by the aux tensor that reads them.
+        the completion tokens, by the aux tensor that reads them. `group`: the ranks that run these rows in
+        slices.
         """
         family = self.family
+        share: ScoredShare | None = None
         with family.autocast(ids_N.device):
             embeds = self.media(self.model, [*features, *dummies])
             kinds = [features[i].kind for i in shown]
             shown_embeds = [embeds[i] for i in shown]
-            options = attention_arguments(family, self.model, layout)
+            slices = slices_of(family, self.model, layout, group) if group is not None else None
+            options = attention_arguments(family, self.model, layout) if slices is None else {}
             of_routing = [aux for aux in aux_tensors if aux.reads_routing]
             aux_tensors = [aux for aux in aux_tensors if not aux.reads_routing]
             if of_routing or given_NMK is not None:
+                if slices is not None and given_NMK is not None:
+                    given_NMK = slices.rows_of(given_NMK)
                 routing = Routing(given_NMK, real_tokens(layout) if of_routing else None)
                 options["routing"] = routing
-            hidden_RLH, _ = family.hidden(
-                self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **options
-            )
-            hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
+            if slices is None:
+                hidden_RLH, _ = family.hidden(
+                    self.model, layout.ids_RL, layout.positions, embeds=shown_embeds, kinds=kinds, **options
+                )
+                hidden_NH = hidden_RLH.flatten(0, 1)[layout.source_N]
+            else:
+                share = ScoredShare.of(slices, layout.source_N)
+                hidden_NH = share.hidden(
+                    hidden_slices(family, self.model, slices, shown_embeds, kinds, **options)
+                )
+                ids_N, temperature_N = share.take(ids_N), share.take(temperature_N)
+                values = {name: share.take(value) for name, value in (values or {}).items()}
             weight_VH = head_weight(self.model)
             if (
                 weight_VH is not None
@@ -99,6 +115,7 @@ class Net(nn.Module):
                 out = score_tokens(
                     self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values
                 )
+            out = out if share is None else share.gather(out)
             for aux in of_routing:
                 out[aux.name] = routing.balance_2.expand(len(ids_N), 2)
             for dummy in embeds[len(features) :]:

@@ -24,6 +24,9 @@ from vlrl.policy.forward import dedupe, forbid, gather_from_BT, scatter_to_BT
 from vlrl.policy.packing import Layout, build_layout, packing_is_cheaper, trees_of
 from vlrl.policy.params import Params
 from vlrl.policy.routing import install, replay_of, routing_of
+from vlrl.policy.sequence_group import joint_group
+from vlrl.policy.sequence_parallel import install as install_slices
+from vlrl.policy.sequence_parallel import padded, verify_same
 from vlrl.policy.sharding import world_size
 from vlrl.policy.tree_attention import attention_arguments, is_installed
 from vlrl.services.lazy import Tensor, nn, torch
@@ -47,6 +50,7 @@ class Policy:
         self.params, processor = Params.load(family, self.device, seed)
         self.encoder = PromptEncoder(family, processor, self.params.media.counters)
         self.version = 0
+        self.runs_slices = False
         self.packed = family.layout == "packed" and family.supports_packing
         if family.layout == "packed" and not family.supports_packing:
             warnings.warn(
@@ -182,6 +186,12 @@ class Policy:
         setting `what`, for a model without routers of that kind."""
         install(self.model, what)
 
+    def allow_slices(self, size: int) -> None:
+        """Let forwards inside of `sequence_parallel.joint` run in slices over a group of `size` ranks. Raises
+        ConfigError for a model that cannot."""
+        install_slices(self.model, self.family, size)
+        self.runs_slices = True
+
     def keep_reference(self, renew: bool = False) -> None:
         """Copy the weights as they are now as the KL reference, unless there is one already (or `renew`)."""
         self.params.keep_reference(renew)
@@ -248,6 +258,10 @@ class Policy:
         layout = build_layout(
             prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots
         ).to(self.device)
+        group = joint_group() if self.runs_slices else None
+        if group is not None:
+            layout = padded(layout, group, self.pad_id)
+            verify_same(layout, group)
         shown = layout.media
         unique = list({f.key: f for f in shown}.values())
         index = {f.key: i for i, f in enumerate(unique)}
@@ -276,6 +290,7 @@ class Policy:
             dummies,
             replay_of(layout, [routing_of(r, prompts[p]) for r, p in zip(batch.rollouts, prompt_B)]),
             {name: gather_from_BT(value, layout.target_N, copies_N) for name, value in given.items()},
+            group,
         )
         values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
         return {

@@ -95,11 +95,13 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     """An unsharded model with the architecture (and adapter) of `model`, which may be sharded, that holds the
     tensors of `state` themselves."""
     inner = base(model)
+    attention = inner.config.get_text_config()._attn_implementation
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
     # the names that it is saved under
     fresh._weight_conversions = getattr(inner, "_weight_conversions", None)
-    fresh.config.get_text_config()._attn_implementation = inner.config.get_text_config()._attn_implementation
+    for one in (inner, fresh):  # the constructor wrote into a config that both may share
+        one.config.get_text_config()._attn_implementation = attention
     if has_adapter(model):
         from peft import get_peft_model
 

@@ -141,13 +141,19 @@ def attention(
     scaling: float | None = None,
     trees: RowTrees | None = None,
     sliding_window: int | None = None,
+    sequence: Any = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls by name: packed rows with `trees`, everything else by
-    its own "sdpa".
+    its own "sdpa"; slices of rows by `Slices.attend` of `sequence`.
 
     Shapes: query (R, H, L, D), key and value (R, J, L, D), result (R, L, H, D).
     """
+    if sequence is not None:
+        attended: tuple[Tensor, None] = sequence.attend(
+            attention, module, query, key, value, scaling=scaling, sliding_window=sliding_window, **more
+        )
+        return attended
     if trees is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 

@@ -25,6 +25,7 @@ from vlrl.trainer.data.check_golds import check_golds
 from vlrl.trainer.data.check_tools import check_tools
 from vlrl.trainer.data.rows import check_rows
 from vlrl.trainer.phase import PhasePlan, RunParts, build_phase
+from vlrl.trainer.ranks.sequence import check_phase
 
 log = logging.getLogger("vlrl")
 
@@ -58,6 +59,7 @@ class Plan(RunParts):
         for phase in plan.phases:
             check_trackers(phase.settings.watch.trackers)
             phase.check()
+            check_phase(phase)
         engine.check(plan.phases[-1])
         return plan
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from vlrl.policy.sequence_group import SequenceGroup, joint
 from vlrl.services.lazy import Tensor, torch
 from vlrl.trainer.data.bad_rows import BadRows
 from vlrl.trainer.phase import PhaseAttributes, PhasePlan
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.ranks.collectives import gather_in_turn, params_sharded, state_sharded
+from vlrl.trainer.ranks.sequence import check_ranks, joint_groups
 from vlrl.trainer.step.loss_inputs import cost, make_batch, split_micro_batches
 from vlrl.trainer.step.observer import Observers
 from vlrl.trainer.step.optim import make_accelerator, make_optimizer
@@ -39,7 +42,8 @@ class Session(PhaseAttributes):
     phase.
 
     `step` counts steps over all phases, `phase_step` those of the current one. `history` is a memory per row
-    id that checkpoints keep; its values are plain (JSON). See `StageContext` for what plug-ins see of it.
+    id that checkpoints keep; its values are plain (JSON). `sequence`: the ranks that train on the same rows,
+    if this one does not train alone. See `StageContext` for what plug-ins see of it.
     """
 
     accelerator: Accelerator
@@ -58,6 +62,7 @@ class Session(PhaseAttributes):
         self.score_counts = ScoreCounts()
         self.bad_rows = BadRows()
         self.observers = Observers()
+        self.sequence: SequenceGroup | None = None
         self._shared: dict[str, Any] = {}
 
     @property
@@ -71,6 +76,7 @@ class Session(PhaseAttributes):
         if not self.is_connected:
             self.accelerator = make_accelerator([phase.settings.optimizer for phase in self.phases])
             self.is_connected = True
+            check_ranks(self.phases, self.ranks)
 
     def open(self, weights: str | Path | None = None) -> None:
         """Load the policy (from `weights` where given) and start the engine."""
@@ -94,9 +100,17 @@ class Session(PhaseAttributes):
         self.use(index)
         self.current.rows("train")
         self.phase_step = 0
+        self._share_rows(self.settings.sequence_parallel)
         self.optimizer = make_optimizer(self.policy, self.accelerator, self.current, self.warn)
         for _, plugin in self.current.plugins():
             plugin.setup(self)
+
+    def _share_rows(self, size: int) -> None:
+        """Let `size` consecutive ranks train on the same rows. A collective where the number is new."""
+        if size == 1 or self.sequence is None or self.sequence.size != size:
+            self.sequence = SequenceGroup.of(size, self.rank, self.ranks) if size > 1 else None
+        if self.sequence is not None:
+            self.policy.allow_slices(size)
 
     def restore(self, step: int, phase_step: int, history: Mapping[str, dict]) -> None:
         """Go on where a checkpoint was written."""
@@ -205,6 +219,19 @@ class Session(PhaseAttributes):
     def params_sharded(self) -> bool:
         """Whether the weights themselves are (FSDP, ZeRO-3)."""
         return self.is_connected and params_sharded(self.accelerator)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank counts for those that train on the same rows, where ranks are added up."""
+        return self.sequence is None or self.sequence.leads
+
+    def joint(self) -> AbstractContextManager[None]:
+        """Inside, forwards are joint ones of the ranks that train on the same rows (`joint_groups`)."""
+        return joint(self.sequence)
+
+    def joint_groups(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups of the ranks that train on the same rows. A collective of theirs."""
+        return joint_groups(self.sequence, groups)
 
     def gather(self, values: Sequence[T]) -> list[T]:
         """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks.

@@ -26,6 +26,7 @@ class Gemma4(VisionFamily):
     Coordinates are thousandths of width and height."""
 
     transformers_name: ClassVar[str] = "Gemma4"
+    no_sequence_parallel: ClassVar[str] = "has layers that read the keys of earlier ones"
     units: ClassVar[Units] = "per_mille"
     image_token: ClassVar[str] = "<|image|>"
     video_token: ClassVar[str] = "<|video|>"

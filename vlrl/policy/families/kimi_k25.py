@@ -28,6 +28,7 @@ class KimiK25(QwenVL):
     time and then splits them as if it had not."""
 
     transformers_name: ClassVar[str] = "Kimi_K25"
+    no_sequence_parallel: ClassVar[str] = "compresses its keys (latent attention)"
     units: ClassVar[Units] = "unit"
     image_token: ClassVar[str] = "<|media_pad|>"
     video_token: ClassVar[str] = ""

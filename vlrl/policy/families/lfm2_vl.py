@@ -28,6 +28,7 @@ class Lfm2VL(VisionFamily):
     assumed. No video."""
 
     transformers_name: ClassVar[str] = "Lfm2Vl"
+    no_sequence_parallel: ClassVar[str] = "has convolutions, which need earlier tokens"
     units: ClassVar[Units] = "unit"
     image_token: ClassVar[str] = "<image>"
     prompt_only_tokens: ClassVar[tuple[str, ...]] = (

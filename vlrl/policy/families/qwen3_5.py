@@ -25,6 +25,7 @@ class Qwen35(Qwen3VL):
     """Qwen3.5 and 3.6 with pictures (dense). Coordinates are thousandths of width and height."""
 
     transformers_name: ClassVar[str] = "Qwen3_5"
+    no_sequence_parallel: ClassVar[str] = "has linear attention, which needs the state of all earlier tokens"
     saved_tensors: ClassVar[Mapping[str, SavedTensors]] = {
         "qwen3_5_text": DECODER_QK_NORM,
         "qwen3_5_vision": QWEN3_TOWER,

@@ -178,8 +178,8 @@ def assign(view: StepView) -> None:
     needs = sorted(
         {n for part in (advantage, view.token_credit, *view.callbacks.values()) for n in part.needs}
     )
-    if needs and groups:
-        add_signals(view.policy, view.current, groups, needs)
+    if needs:
+        add_joint_signals(view, groups, needs)
     advantage.prepare(groups)
     everyone, own = all_groups(view.session.accelerator, groups)
     values = advantages_of(everyone, advantage) if everyone else []
@@ -217,18 +217,26 @@ def advantages_of(groups: Sequence[Group], advantage: AdvantageEstimator) -> lis
 # --- learn --------------------------------------------------------------------------------------------------
 
 
+def add_joint_signals(view: StepView, groups: Sequence[Group], names: Sequence[str]) -> None:
+    """`add_signals`, by the ranks that train on the same rows together."""
+    together = view.session.joint_groups(groups)
+    with view.session.joint():
+        add_signals(view.policy, view.current, together, names)
+
+
 def learn(view: StepView) -> Sums:
-    """All optimizer steps of the step's groups. Returns metric sums of this rank."""
+    """All optimizer steps of the step's groups. Returns metric sums of this rank; of ranks that train on the
+    same rows, one has them."""
     session, step, settings = view.session, view.record, view.settings
     sums: Sums = {}
-    first = first_mini_batches(view)
+    groups, first = first_mini_batches(view)
     remembers = off_policy(view)
     for epoch in range(settings.ppo_epochs):
-        for place, mini in enumerate(first if epoch == 0 else mini_batches(view, epoch)):
+        for place, mini in enumerate(first if epoch == 0 else mini_batches(view, groups, epoch)):
             session.set_learning_rate(scheduled_rate(view.optimizer, settings, step))
             for index, micro in enumerate(mini.micro_batches):
                 last = index == len(mini.micro_batches) - 1
-                with accumulating(session.accelerator, view.policy, last):
+                with accumulating(session.accelerator, view.policy, last), session.joint():
                     keep_logp = remembers and epoch == 0 and place == 0
                     x = (
                         loss_inputs(view.policy, view.current, micro, keep_logp)
@@ -239,7 +247,7 @@ def learn(view: StepView) -> Sums:
                         x, mini.loss_denominators, view.observers if micro else None
                     )
                     backward(session.accelerator, loss, last)
-                if micro:
+                if micro and session.leads:
                     add_sums(sums, metrics)
                     add_sums(sums, engine_metrics(x))
             limit = settings.optimizer.max_grad_norm
@@ -254,9 +262,10 @@ def off_policy(view: StepView) -> bool:
     return view.settings.ppo_epochs * view.settings.num_minibatches > 1 and view.rollout.samples
 
 
-def first_mini_batches(view: StepView) -> list[MiniBatch]:
-    """The mini-batches of the first epoch, after the log-probs of the weights that the step starts from were
-    computed where the first forward pass does not give them."""
+def first_mini_batches(view: StepView) -> tuple[list[Group], list[MiniBatch]]:
+    """The groups to learn from, those of all ranks that train on the same rows, and the mini-batches of the
+    first epoch, after the log-probs of the weights that the step starts from were computed where the first
+    forward pass does not give them."""
     groups, phase, objective = view.record.groups, view.current, view.objective
     by_weights = any("old_logp" in weight.needs for weight in objective.token_weights.values())
     at_start = [n for n in objective.needs if n in phase.aux_tensors and phase.aux_tensors[n].at_start]
@@ -264,27 +273,28 @@ def first_mini_batches(view: StepView) -> list[MiniBatch]:
     if by_weights or (off_policy(view) and own_pass):
         read = groups if by_weights else [group for group in groups if is_live(view, group)]
         with view.policy.gather_params():
-            add_signals(view.policy, phase, read, ["old_logp", *at_start])
+            add_joint_signals(view, read, ["old_logp", *at_start])
     for weight in objective.token_weights.values():
         weight.prepare(groups)
     with view.policy.gather_params():
         for term in objective.loss_terms.values():
             term.prepare(groups)
-    first = mini_batches(view, 0)
+    together = view.session.joint_groups(groups)
+    first = mini_batches(view, together, 0)
     if (
         off_policy(view) and not own_pass
     ):  # the first update's forward has the weights that the step starts from
         of_first = {id(group) for mini in first[:1] for micro in mini.micro_batches for group in micro}
-        with view.policy.gather_params():
-            others = [group for group in groups if id(group) not in of_first and is_live(view, group)]
+        with view.policy.gather_params(), view.session.joint():
+            others = [group for group in together if id(group) not in of_first and is_live(view, group)]
             add_signals(view.policy, phase, others, ["old_logp"])
-    return first
+    return together, first
 
 
-def mini_batches(view: StepView, epoch: int) -> list[MiniBatch]:
-    """The step's groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank
-    with fewer adds dummy batches."""
-    groups, settings, accelerator = view.record.groups, view.settings, view.session.accelerator
+def mini_batches(view: StepView, groups: Sequence[Group], epoch: int) -> list[MiniBatch]:
+    """The groups as optimizer steps of micro-batches. All ranks make the same number of both: a rank with
+    fewer adds dummy batches."""
+    settings, accelerator, leads = view.settings, view.session.accelerator, view.session.leads
     order = list(range(len(groups)))
     if settings.num_minibatches > 1:
         random.Random(f"{view.seed}/{view.step}/{epoch}").shuffle(order)
@@ -293,10 +303,10 @@ def mini_batches(view: StepView, epoch: int) -> list[MiniBatch]:
     out = []
     for index in range(count):
         part = parts[index] if index < len(parts) else []
-        sums = sum_over_ranks(accelerator, denominators_of(part))
+        sums = sum_over_ranks(accelerator, denominators_of(part if leads else []))
         denominators = Denominators(*(max(value, 1.0) for value in sums))
         live = [group for group in part if is_live(view, group)]
-        view.count({"skipped_groups": float(len(part) - len(live))})
+        view.count({"skipped_groups": float(len(part) - len(live)) * leads})
         micros = split_micro_batches(live, settings.micro_batch_tokens, partial(cost, view.policy))
         most = max(rank[0] for rank in gather(accelerator, [len(micros)]))
         micros += [[] for _ in range(max(most, 1) - len(micros))]
