@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vlrl.plugins.registry import ConfigError, build, load_plugin_file, names
+from vlrl.plugins.registry import ConfigError, build, load_plugin_file, names, renames
 from vlrl.plugins.stages import PromptSampler, PromptTemplate, Source
 from vlrl.types import Row, RowError
 from vlrl_data.quarantine import Quarantine
@@ -103,18 +103,6 @@ def reads_rows(command: Callable[..., None]) -> Callable[..., None]:
     call.__signature__ = signature  # type: ignore[attr-defined]  # what inspect reads first
     call.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return call
-
-
-def renames(text: str) -> dict[str, str]:
-    """`theirs=ours,...` as a map. Raises ConfigError."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    for theirs, equals, ours in pairs:
-        if not theirs or not equals or not ours:
-            raise ConfigError(
-                f"--fields: {text!r} is not of the form theirs=ours,theirs=ours; for instance "
-                "prompt=question,gold=answer"
-            )
-    return {theirs: ours for theirs, _, ours in pairs}
 
 
 def parse(text: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_a_card_names_the_base_and_keeps_secrets_and_places_to_itself(trained, t
     config = yaml.safe_load((trained / "config.yaml").read_text())
     config["policy"] = {"name": "qwen2_5_vl", "model": "Qwen/Qwen2.5-VL-3B-Instruct"}
     config["engine"] = {"name": "openai", "api_key": TOKEN, "url": f"http://me:{TOKEN}@host"}
-    config["data"]["train"]["own"] = {"name": "files", "path": "/home/me/secret/rows.jsonl"}
+    config["data"]["train"]["own"] = {"name": "files", "path": "/srv/me/secret/rows.jsonl"}
     (copy / "config.yaml").write_text(yaml.safe_dump(config))
     card = model_card(copy, 2, copy, is_adapter=True, title="me/model")
     assert header_of(card) | {"tags": None} == {
@@ -122,7 +122,7 @@ def test_a_card_names_the_base_and_keeps_secrets_and_places_to_itself(trained, t
         "tags": None,
     }
     assert "Trained from `Qwen/Qwen2.5-VL-3B-Instruct`" in card and '("me/model")' in card
-    assert TOKEN not in card and "/home/me" not in card and "path: .../rows.jsonl" in card
+    assert TOKEN not in card and "/srv/me" not in card and "path: .../rows.jsonl" in card
 
 
 def test_places_keep_their_last_part():

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from vlrl_data.cli import renames
 
 from vlrl.activity.check import check as run_check
 from vlrl.cli.proposal import FORMATS, RewardProposal, propose
@@ -24,7 +23,7 @@ from vlrl.eval.model import policy_spec
 from vlrl.plan.gpus import gpu as gpu_named
 from vlrl.plan.plan import Ask, CostPlan, make_plan
 from vlrl.plan.setup import Assumed
-from vlrl.plugins.registry import ConfigError, build, names, suggest
+from vlrl.plugins.registry import ConfigError, build, names, renames, suggest
 from vlrl.plugins.stages import Reward, Source
 from vlrl.trainer.plan import Plan
 from vlrl.types import Row

@@ -324,3 +324,15 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
         raise
     except ValueError as error:  # a dataclass's own __post_init__ checks
         raise ConfigError(f"{where}: {error}") from None
+
+
+def renames(text: str) -> dict[str, str]:
+    """The columns of a command's --fields, `theirs=ours,...`, as a map. Raises ConfigError."""
+    pairs = [part.partition("=") for part in text.split(",") if part]
+    for theirs, equals, ours in pairs:
+        if not theirs or not equals or not ours:
+            raise ConfigError(
+                f"--fields: {text!r} is not of the form theirs=ours,theirs=ours; for instance "
+                "prompt=question,gold=answer"
+            )
+    return {theirs: ours for theirs, _, ours in pairs}
