@@ -265,6 +265,7 @@ class Training:
             trackers=watch.trackers,
             decode=session.policy.decode,
             main=session.is_main,
+            tracker_rollouts=watch.tracker_rollouts,
         )
         session.observers.members.append(self.recorder)
         if session.is_main:

@@ -23,7 +23,7 @@ CONFIG = {
     "output": "runs/test",
     "rewards": {"exact": {"name": "exact", "weight": 1.0}},
     "engine": {"name": "openai", "api_key": "sk-abcdefghijklmnop1234"},
-    "watch": {"rollouts_every": 2, "tracker_rollouts": 3},
+    "watch": {"rollouts_every": 2},
 }
 
 
@@ -73,7 +73,7 @@ def told(monkeypatch):
 
 
 def run(folder, steps, trackers, groups=(), back_to=None, **options):
-    recorder = Recorder(folder, CONFIG, trackers=trackers, **options)
+    recorder = Recorder(folder, CONFIG, trackers=trackers, tracker_rollouts=3, **options)
     if back_to is None:
         recorder.event("heldout", name="start", scores={"digits": 0.25})
     else:
@@ -119,8 +119,8 @@ def test_a_table_has_the_first_rollouts_and_their_pictures(told, tmp_path, make_
 
 
 def test_no_rollouts_reach_a_tracker_that_is_to_get_none(told, tmp_path, make_group):
-    config = {**CONFIG, "watch": {"tracker_rollouts": 0}}
-    recorder = Recorder(tmp_path, config, trackers=["wandb"])
+    config = {**CONFIG, "watch": {}}
+    recorder = Recorder(tmp_path, config, trackers=["wandb"], tracker_rollouts=0)
     recorder.step(1, "rl", {}, {}, [make_group()])
     recorder.close()
     assert told["wandb"][0].tables == [] and (tmp_path / "rollouts" / "step-000001.parquet").is_file()

@@ -47,8 +47,9 @@ _PENDING = 2  # rollout files being written while training goes on
 class Recorder(RunObserver):
     """Writes a run folder. Steps must increase over the whole run, phases included.
 
-    `live` shows the view of `vlrl.logging.live`; `trackers` are names of `vlrl.config.trackers`. `decode`
-    (ids -> text) lets the report colour single tokens. With `main=False` (other ranks) nothing is written.
+    `live` shows the view of `vlrl.logging.live`; `trackers` are names of `vlrl.config.trackers`, which get
+    `tracker_rollouts` rollouts of a step. `decode` (ids -> text) lets the report colour single tokens. With
+    `main=False` (other ranks) nothing is written.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class Recorder(RunObserver):
         trackers: Sequence[str] = (),
         decode: Decode | None = None,
         main: bool = True,
+        tracker_rollouts: int = 8,
     ) -> None:
         self.folder, self.main, self.decode = Path(folder), main, decode
         watch = run_config.get("watch") or {}
         self.rollouts_every = int(watch.get("rollouts_every", 1))
-        self.tracker_rollouts = int(watch.get("tracker_rollouts", 8))
+        self.tracker_rollouts = tracker_rollouts
         self._last = -1
         self.events = 0  # lines of events.jsonl
         self._now: dict[str, Any] = {}
