@@ -55,3 +55,20 @@ def test_unused_packages_are_not_imported_and_are_there_when_needed():
         and lean["mistral"][1] is False
         and sorted(lean["matched"][0]) == [0, 1]
     )
+
+
+CHATTER = """
+import datasets, transformers
+from vlrl import GRPOTrainer
+rows = [{"question": f"{n} + 1?", "answer": str(n + 1)} for n in range(8)]
+args = dict(steps=1, output=OUT, prompts_per_step=2, group_size=2, sampling=dict(max_tokens=4))
+GRPOTrainer("tiny_text", [lambda text, **row: 0.0], rows, args=args).train()
+"""
+
+
+def test_a_script_that_imports_libraries_first_sees_no_bars_of_theirs(tmp_path):
+    code = CHATTER.replace("OUT", repr(str(tmp_path / "run")))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "it/s" not in done.stdout + done.stderr and "|" not in done.stderr, done.stderr
+    assert (tmp_path / "run" / "metrics.jsonl").is_file()

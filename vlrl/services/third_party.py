@@ -88,6 +88,11 @@ def quiet(verbose: bool = False) -> None:
         return
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    # they read the variables when they are imported, which a user's script may have done before
+    if (hub := sys.modules.get("huggingface_hub")) is not None:
+        hub.utils.disable_progress_bars()
+    if (models := sys.modules.get("transformers.utils.logging")) is not None:
+        models.disable_progress_bar()
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.ERROR)
     for category in (FutureWarning, DeprecationWarning, UserWarning):
