@@ -84,7 +84,8 @@ def describe(sampled: Sequence[Group], trained: Sequence[Group]) -> dict[str, fl
         "length/max": float(max(lengths)),
         "truncated": mean([float(r.truncated) for r in rollouts]),
     }
-    out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
+    if own:  # demonstrations are not compared with each other
+        out["zero_variance"] = mean([float(len(set(group.rewards)) <= 1) for group in sampled if len(group)])
     return out
 
 
