@@ -79,10 +79,12 @@ def test_the_page_and_the_list_of_papers_are_up_to_date():
         assert path.read_text(encoding="utf-8") == text, "run python scripts/make_papers_doc.py"
 
 
-def test_the_readme_counts_the_presets():
+def test_the_readme_counts_presets_and_suites():
     kinds = Counter(row["kind"] for row in listed().values())
     said = f"lists {kinds['method']} methods, {kinds['recipe']} recipes and {kinds['probe']} probes"
-    assert said in (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert said in readme
+    assert f"There are {len(list((ROOT / 'configs' / 'eval').glob('*.yaml')))} suites." in readme
 
 
 def test_every_record_of_a_paper_is_named_beside_its_preset():
