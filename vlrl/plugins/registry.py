@@ -56,7 +56,7 @@ def register(name: str) -> Callable[[type[T]], type[T]]:
         if name in table and not _same_class(table[name], cls):
             raise ValueError(
                 f"{stage_of(cls).kind} {name!r} is registered twice: by {origin(table[name])} and by "
-                f"{origin(cls)}"
+                f"{origin(cls)}; give yours another name"
             )
         table[name] = cls
         cls.name = name  # type: ignore[attr-defined]  # `stage_of` has made sure that it is a Stage
