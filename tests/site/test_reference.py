@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import re
+import subprocess
+import sys
+import types
 from fnmatch import fnmatchcase
 
 import pytest
@@ -126,3 +130,38 @@ def test_every_error_is_on_the_page_with_its_exit_code():
             assert re.search(rf"^\| {code} \| `{name}` \|", page, re.MULTILINE), (name, code)
     named = set(re.findall(r"^\| (?:\d+ \| )?`(\w+)` \|", page, re.MULTILINE))
     assert named == set(found)
+
+
+PAGES = sorted((ROOT / "docs" / "api").glob("*.md"))
+OFFERED = ("vlrl", "vlrl.functional", "vlrl_rewards", "vlrl.eval")
+
+
+def code_of(page):
+    return "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.stem)
+def test_examples_of_the_python_pages_run(page, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", code_of(page)], cwd=tmp_path, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_every_name_that_a_package_offers_is_in_the_reference():
+    pages = {page.stem: page.read_text() for page in PAGES}
+    listed = set()  # what mkdocstrings shows: modules with their members, or one name
+    for name, members in re.findall(
+        r"^::: ([\w.]+)(?:\n    options: \{members: \[([^\]]*)\]\})?", "\n".join(pages.values()), re.MULTILINE
+    ):
+        listed |= {name} | {f"{name}.{member.strip()}" for member in members.split(",") if member}
+    for package in map(importlib.import_module, OFFERED):
+        for name in package.__all__:
+            value = getattr(package, name)
+            if isinstance(value, types.ModuleType):
+                continue
+            place = f"{value.__module__}.{name}"
+            assert {place, value.__module__, f"{package.__name__}.{name}"} & listed, place
+            used = rf"\b{name}\b"
+            shown = ">>>" in (value.__doc__ or "") or any(re.search(used, code_of(page)) for page in PAGES)
+            assert shown, f"{place}: no example"
