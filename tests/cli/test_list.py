@@ -94,3 +94,15 @@ def test_configs(vlrl):
 def test_mistakes_are_told_with_a_suggestion(vlrl, words, message):
     with pytest.raises(ConfigError, match=message):
         vlrl("list", *words)
+
+
+def test_configs_by_folder_and_by_name(vlrl):
+    folders = vlrl("list", "config")[1]
+    assert (
+        len(folders.splitlines()) < 25 and "methods" in folders and "vlrl list config methods/dapo" in folders
+    )
+    inside = json.loads(vlrl("list", "config", "methods", "--json")[1])
+    assert len(inside) > 300 and all(row["name"].startswith("methods/") for row in inside)
+    assert "clip-higher" in vlrl("list", "config", "methods/dapo")[1]
+    with pytest.raises(ConfigError, match="Did you mean 'methods'"):
+        vlrl("list", "config", "method")

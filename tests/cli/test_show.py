@@ -47,7 +47,7 @@ def test_a_value_says_in_which_phases_it_does_not_hold(vlrl, config):
     assert top["steps"] == "command line; not in cold_start" and top["prompts_per_step"].endswith(
         "rl.yaml:6; not in any phase"
     )
-    assert top["seed"].endswith("quickstart.yaml:4")
+    assert top["seed"].endswith("quickstart.yaml:4") and top["max_prompt_tokens"].startswith("base/lab.yaml:")
     assert (
         lines[-1].startswith("# phase cold_start keeps its own steps (25): ")
         and "phases.cold_start.steps=... changes it" in lines[-1]

@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ def list_plugins(
         ),
     ] = "",
     name: Annotated[
-        str, typer.Argument(help="One plug-in of that kind: its description and its fields.")
+        str, typer.Argument(help="One plug-in of that kind, or a folder of configs: what it is, in full.")
     ] = "",
     plugin: Annotated[
         list[Path] | None,
@@ -48,7 +49,7 @@ def list_plugins(
         load_plugin_file(file)
     kind = SLOTS.get(kind, kind)
     if kind == "config":
-        _configs(as_json)
+        _configs(name, as_json)
     elif kind and kind not in KINDS:
         raise ConfigError(f"list: no kind of plug-in is called {kind!r}.{suggest(kind, [*KINDS, 'config'])}")
     elif name:
@@ -163,15 +164,35 @@ def config_rows() -> list[dict[str, str]]:
     return [rows[name] for name in sorted(rows)]
 
 
-def _configs(as_json: bool) -> None:
-    found = config_rows()
+def _configs(name: str, as_json: bool) -> None:
+    rows = config_rows()
+    inside = [row for row in rows if row["name"].startswith(f"{name.rstrip('/')}/")] if name else rows
+    found = inside or [row for row in rows if row["name"] == name]
+    if not found:
+        known = {row["name"] for row in rows} | {row["name"].rpartition("/")[0] for row in rows} - {""}
+        raise ConfigError(f"list config: no config or folder named {name!r}.{suggest(name, sorted(known))}")
     if as_json:
         typer.echo(json.dumps(found, indent=2))
-        return
-    table = Table("config", "what it is", "file")
-    for row in found:
-        table.add_row(row["name"], Text(row["summary"]), row["origin"])
+    elif name and not inside:
+        typer.echo(f"{found[0]['name']}  ({found[0]['origin']})\n\n{found[0]['summary']}")
+    elif name:
+        table = Table("config", "what it is")
+        for row in found:
+            table.add_row(row["name"], Text(row["summary"]))
+        _print(table)
+    else:
+        _config_folders(found)
+
+
+def _config_folders(rows: list[dict[str, str]]) -> None:
+    """The folders of configs with their sizes, and what is asked next."""
+    counts = Counter(row["name"].rpartition("/")[0] for row in rows)
+    table = Table("folder", "configs", "for instance")
+    for folder, count in sorted(counts.items()):
+        some = [row["name"] for row in rows if row["name"].rpartition("/")[0] == folder][:3]
+        table.add_row(folder or "(top)", str(count), Text(", ".join(some)))
     _print(table)
+    typer.echo("One folder: vlrl list config methods. One config: vlrl list config methods/dapo.")
 
 
 def _print(table: Table) -> None:

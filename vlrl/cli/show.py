@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from vlrl.cli.words import ConfigWords, load_words
-from vlrl.config import at, leaves
+from vlrl.config import at, folders, leaves
 from vlrl.plugins.registry import ConfigError
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def show(
         return
     lines = list(annotated(tree, origins if phase else with_phases(config)))
     width = min(max((len(line) for line, _ in lines), default=0), 72)
+    shipped = f"{folders()[-1]}/"
     for line, origin in lines:
-        typer.echo(f"{line:<{width}}  # {origin}" if origin else line)
+        typer.echo(f"{line:<{width}}  # {origin.removeprefix(shipped)}" if origin else line)
+    if any(origin.startswith(shipped) for _, origin in lines):
+        typer.echo(f"# shipped files are in {shipped}")
     for kept in config.kept:
         if phase in ("", kept.phase):
             typer.echo(f"# {kept}")
