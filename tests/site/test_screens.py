@@ -60,6 +60,19 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+JUDGE = """
+from dataclasses import dataclass
+from vlrl.engine.fake import Fake
+from vlrl.plugins.registry import register
+@register("believes_all")
+@dataclass(frozen=True)
+class BelievesAll(Fake):
+    needs_policy = False
+    def _respond(self, request, index):
+        return "Verdict: yes", 0.0
+"""
+
+
 def command(*words):
     """A command of its own, which may say with its exit code what it found."""
     done = subprocess.run([sys.executable, "-m", "vlrl", *map(str, words)], capture_output=True, text=True)
@@ -68,7 +81,8 @@ def command(*words):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, run):
-    """Every page: a comparison of eight presets and of one, a report, an overlay, rows, a check, a plan."""
+    """Every page: a comparison of eight presets and of one, a report, an overlay, rows, a check, a judge, a
+    plan."""
     folder = tmp_path_factory.mktemp("pages")
     names = ["grpo", "dapo", "a_preset_with_a_rather_long_name", *(f"method_{n}" for n in range(5))]
     cells = {name: runs(number) for number, name in enumerate(names)}
@@ -78,6 +92,12 @@ def written(tmp_path_factory, run):
     command("data", "preview", "lab_grounding", "--limit", 4, "-o", folder / "preview.html")
     scripted = ["quickstart", "steps=1"]
     command("check", *scripted, "--steps", 1, "--scripted", "--page", folder / "check.html")
+    (folder / "judge.py").write_text(JUDGE)
+    spec = "{name: judged_answer, judge: {model: mine@1, engine: {name: believes_all}}}"
+    judged = ["base/rl", "models/tiny_text", "tasks/lab_arithmetic", f"plugins=[{folder / 'judge.py'}]"]
+    command(
+        "judge", "check", *judged, f"rewards.answer={spec}", "--limit", 2, "--page", folder / "judge.html"
+    )
     words = ["base/rl", "models/qwen2_5_vl_3b", "tasks/lab_grounding", "methods/grpo"]
     (folder / "plan.html").write_text(as_page(make_plan(Config.load(words), words, Ask(gpu("h100"))), "3B"))
     return [*sorted(folder.glob("*.html")), render_report(run)]
@@ -86,7 +106,7 @@ def written(tmp_path_factory, run):
 def test_nothing_overflows(written, tmp_path):
     pytest.importorskip("playwright")
     screens = look(written, tmp_path)
-    assert len(screens) == 4 * len(written) == 28
+    assert len(screens) == 4 * len(written) == 32
     for screen in screens:
         assert not screen.scrolls and not screen.wide and not screen.requests and not screen.errors, screen
 

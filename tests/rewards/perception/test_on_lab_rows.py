@@ -19,6 +19,7 @@ from vlrl.types import Prompt, Rollout
 ROOT = Path(folders()[0])
 TASKS = sorted(path.stem for path in (ROOT / "tasks").glob("*.yaml"))
 ROWS = 6  # of each reward
+SLOW = {"gen_kernel": 2}  # each of its answers is compiled in a process that imports torch
 
 
 def rows_and_rewards(task):
@@ -35,12 +36,13 @@ def rows_and_rewards(task):
     turns = itertools.chain.from_iterable(
         zip(*(source() for source in sources.values()), strict=False)
     )  # a row of each source in turn
+    count = SLOW.get(task, ROWS)
     rows = itertools.islice(turns, 40 * ROWS)
     for row in build(Select, SELECTS[task])(list(rows)) if task in SELECTS else rows:
         for reward, own in mine:
-            if len(own) < ROWS and (not reward.tasks or row.task in reward.tasks):
+            if len(own) < count and (not reward.tasks or row.task in reward.tasks):
                 own.append(row)
-        if all(len(own) == ROWS for _, own in mine):
+        if all(len(own) == count for _, own in mine):
             break
     return mine
 
