@@ -36,7 +36,6 @@ OWN_DATA = {
         "<think>a</think><answer>4</answer><analysis>b</analysis><confidence>1</confidence>", 1.0, -2.0),
     "forecast_rlvr": ("forecast", {"answer": 1, "task": "forecast"}, "<think>so</think><answer>0.9</answer>",
         -0.01, -1.0),
-    "heron": ("ranked", {"answer": "4"}, "<answer>4</answer>", None, None),
     "med_rlvr": ("choice", {"answer": "A", "task": "choice", "choices": ["x", "y"]},
         "<think>a</think><answer>A</answer>", 1.0, -1.0),
     "alphamed": ("choice", {"answer": "A", "task": "choice", "choices": ["x", "y"]}, "<answer>A</answer>",

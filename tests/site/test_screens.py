@@ -180,14 +180,14 @@ def test_charts_show_values_switch_scale_and_are_saved(written, tmp_path):
         told = tab.locator("figure output").first.inner_text()
         data = json.loads(chart.get_attribute("data-chart"))
         assert told.startswith("step 1: grpo 0.") and " to " in told and len(data["lines"]) == 8
-        tab.locator(".tools summary").first.click()
+        tab.locator(".tools summary").first.press("Enter")
         with tab.expect_download() as saved:
-            tab.locator("[data-do=csv]").first.click()
+            tab.locator("[data-do=csv]").first.press("Enter")
         saved.value.save_as(tmp_path / "c.csv")
         lines = (tmp_path / "c.csv").read_text().splitlines()
         assert lines[0].startswith("step,grpo,grpo lowest,grpo highest,dapo") and len(lines) == 51
         assert float(lines[1].split(",")[1]) == data["lines"][0]["points"][0][1]
         with tab.expect_download() as saved:
-            tab.locator("[data-do=png]").first.click()
+            tab.locator("[data-do=png]").first.press("Enter")
         saved.value.save_as(tmp_path / "c.png")
         assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")

@@ -401,6 +401,7 @@ FORMS: dict[str, AuditForm] = {
     **ROW_FORMS,
 }
 EXEMPT = {  # rewards that cannot be audited, and why
+    "answer_found": "it reads what an environment answered, and nothing that the policy writes",
     "length_range": "it scores length only: an empty response scores as well as any other of that length",
     "random": "a control: its score is independent of the response",
     "flipped": "a control: for a share of the prompts it scores wrong answers on purpose",

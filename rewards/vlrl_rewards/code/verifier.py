@@ -66,6 +66,8 @@ def unit_tests(gold: Any) -> Tests:
             gold = json.loads(gold)
         except (ValueError, RecursionError):
             raise ValueError(f"gold: the tests are neither JSON nor asserts: {gold[:80]!r}") from None
+    if not isinstance(gold, (Mapping, list, tuple)):
+        raise ValueError(f"gold: the tests are a mapping or a list, got {type(gold).__name__}: {gold!r:.80}")
     if isinstance(gold, Mapping) and "asserts" in gold:
         return _asserts("\n".join(gold["asserts"]))
     fn = (

@@ -170,6 +170,8 @@ def test_comparisons_by_hand():
         "assert f(1) < 2",
         "assert f(x) == 2",
         "assert f(1) == 1\nassert g(1) == 1",
+        4,
+        None,
         {"inputs": ["1"], "outputs": []},
         [],
     ],
