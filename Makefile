@@ -46,7 +46,7 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 test: install-test  ## the suite, on the CPU; tests of programs that are not installed are skipped by name
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
-proofs: install-test  ## every preset's runs with its mechanism on, off and turned round (`make test` has those of thirty)
+proofs: install-test  ## runs of the presets that `make test` leaves out, with the mechanism on, off and turned round
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m proof tests/proofs
 
 test-slow: install-test  ## what `make test` leaves out: more ranks, shardings and servers, killed in more places; half an hour or more

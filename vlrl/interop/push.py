@@ -5,15 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.redaction import blank
 from vlrl.services.third_party import pip_install
-
-_REPO = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}(?<![.-])")
 
 
 @dataclass(frozen=True)
@@ -26,12 +23,21 @@ class UploadFile:
 
 def check_repo(repo: str) -> None:
     """Raise ConfigError for a name that the hub would refuse, and where its client is missing."""
-    if not _REPO.fullmatch(repo) or repo.endswith(".git"):
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise ConfigError(f"--push-to-hub: huggingface_hub is not installed; {pip_install('train')}")
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError:
+        valid = False
+    else:
+        valid = "/" in repo
+    if not valid:
         raise ConfigError(
             f"--push-to-hub: {repo!r} is no repository; give OWNER/NAME, letters, digits, '-', '_' and '.'"
         )
-    if importlib.util.find_spec("huggingface_hub") is None:
-        raise ConfigError(f"--push-to-hub: huggingface_hub is not installed; {pip_install('train')}")
 
 
 def list_files(folder: Path) -> list[UploadFile]:
