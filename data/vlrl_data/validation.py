@@ -21,6 +21,12 @@ MAX_CHARACTERS = 1_000_000  # of one text; a prompt of 200,000 tokens is shorter
 MAX_DEPTH = 64  # of nested lists and mappings
 MARKERS = {"<image>": "images", "<video>": "videos", "<audio>": "audios"}
 INVISIBLE = str.maketrans("", "", "\u200b\u200c\u200d\u2060\ufeff\u00ad")
+OTHER_NAMES = {  # what data sets call the question, the answer and the picture, besides words that are close
+    **dict.fromkeys(("instruction", "query", "input", "ask", "text"), "question"),
+    **dict.fromkeys(("output", "response", "label", "gold", "ground_truth", "target_text", "gt"), "answer"),
+    **dict.fromkeys(("file", "file_name", "filename", "img", "image_path", "img_path", "picture"), "image"),
+    **dict.fromkeys(("video_path", "clip"), "video"),
+}
 
 Path = tuple[str | int, ...]  # field, then keys and indices, of a value inside a row
 
@@ -288,8 +294,9 @@ def _unread(row: Row) -> str:
     names = [name for name, value in row.meta.items() if isinstance(value, (str, int, float, list))]
     if not names:
         return ""
+    usual = next((name for name in names if OTHER_NAMES.get(name.lower()) == "answer"), names[-1])
     listed = ", ".join(f"`{name}`" for name in names[:6])
-    return f"; nothing reads {listed}: `fields: {{{names[-1]}: answer}}` takes one"
+    return f"; nothing reads {listed}: `fields: {{{usual}: answer}}` takes one"
 
 
 OPTION_LETTER = re.compile(r"\(?([A-Za-z])[.):]?\)?")

@@ -1,6 +1,7 @@
 """The activity report finds what does nothing: each case is a config with one dead or contradictory part,
 next to the same config mended."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -152,6 +153,22 @@ def test_gradients_of_tokens_are_those_of_the_loss():
     kept = sorted(activity.gradients.values())
     assert kept[0] == pytest.approx([-0.2] * 3) and kept[1][:2] == pytest.approx([0.2] * 2)
     assert activity.figures.value("policy_loss/vs_policy_gradient") == pytest.approx(0.0)
+
+
+def test_parts_of_a_gradient_do_not_cancel():
+    """Loss aux - logp: d / d logp = -1 and d / d aux = 1 give a gradient of size 2, not 0; with + logp, 2."""
+    import torch
+
+    from vlrl.activity.observer import gradient
+    from vlrl.types import LossInputs
+
+    logp_BT = torch.tensor([[-1.0, -2.0]]).requires_grad_()
+    x = LossInputs.from_tensors(logp_BT, torch.tensor([1.0]), torch.tensor([[1.0, 1.0]]))
+    aux_BT = torch.tensor([[0.5, 0.25]]).requires_grad_()
+    x = dataclasses.replace(x, aux_tensors={"aux": aux_BT})
+    assert gradient(aux_BT - x.logp_BT, x).tolist() == [[-2.0, -2.0]]
+    assert gradient(aux_BT + x.logp_BT, x).tolist() == [[2.0, 2.0]]
+    assert gradient(3 * aux_BT, x).tolist() == [[3.0, 3.0]]
 
 
 @pytest.mark.parametrize(

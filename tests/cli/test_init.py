@@ -137,10 +137,10 @@ def test_columns_of_other_names(data, capsys):
     (data / "shots").mkdir()
     Image.new("RGB", (30, 30)).save(data / "shots" / "1.png")
     (data / "labels.csv").write_text(
-        "file,prompt,label\n" + "1.png,Which colour?,black\n" * 9, encoding="utf-8"
+        "label,prompt,file\n" + "black,Which colour?,1.png\n" * 9, encoding="utf-8"
     )
     with pytest.raises(
-        ConfigError, match="nothing reads `file`, `label`: `fields: {label: answer}` takes one"
+        ConfigError, match="nothing reads `label`, `file`: `fields: {label: answer}` takes one"
     ):
         run("labels.csv")
     config = run("labels.csv", media_root="shots", fields="label=answer,file=image")

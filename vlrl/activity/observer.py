@@ -336,11 +336,12 @@ class Activity(RunObserver):
 
 
 def gradient(loss: Tensor, x: LossInputs) -> Tensor:
-    """Gradient of a loss at each token: d sum(loss) / d logp + sum over the auxiliary tensors a of |d
-    sum(loss) / d a|, (B, T).
+    """Gradient of a loss at each token, (B, T): the sign of d sum(loss) / d logp (+ where that is 0), the
+    size |d sum(loss) / d logp| + sum over the auxiliary tensors a of |d sum(loss) / d a|.
 
-    Zero outside the loss mask. `loss`: (B, T), of which the masked tokens count, or (B,), a loss per
-    sequence. An auxiliary tensor of shape (B, T, K) counts with the sum over K.
+    So it is 0 where the loss depends on none of them: parts that would cancel, as in a - logp, add up. Zero
+    outside the loss mask. `loss`: (B, T), of which the masked tokens count, or (B,), a loss per sequence. An
+    auxiliary tensor of shape (B, T, K) counts with the sum over K.
     """
     import torch
 
@@ -357,7 +358,8 @@ def gradient(loss: Tensor, x: LossInputs) -> Tensor:
     for part in rest:
         if part is not None:
             flat = part.detach().float().abs()
-            result = result + (flat.sum(-1) if flat.dim() == 3 else flat)
+            size = flat.sum(-1) if flat.dim() == 3 else flat
+            result = torch.where(result < 0, result - size, result + size)
     return result * (x.mask_BT > 0)
 
 

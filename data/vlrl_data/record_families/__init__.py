@@ -20,16 +20,9 @@ from vlrl_data.record_families import (  # they register their families, the spe
     screens,  # noqa: F401
 )
 from vlrl_data.record_families.base import FAMILIES, RecordFamily
+from vlrl_data.validation import OTHER_NAMES
 
 __all__ = ["FAMILIES", "RecordFamily", "by_name", "recognise"]
-
-
-OTHER_NAMES = {  # what data sets call the question, the answer and the picture, besides words that are close
-    **dict.fromkeys(("instruction", "query", "input", "ask", "text"), "question"),
-    **dict.fromkeys(("output", "response", "label", "gold", "ground_truth", "target_text", "gt"), "answer"),
-    **dict.fromkeys(("file", "file_name", "filename", "img", "image_path", "img_path", "picture"), "image"),
-    **dict.fromkeys(("video_path", "clip"), "video"),
-}
 
 
 def recognise(record: Any) -> tuple[RecordFamily, str]:
