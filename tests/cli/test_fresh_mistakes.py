@@ -30,6 +30,7 @@ def test_a_mistake_ends_in_one_line(name, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # 74 commands, which on a busy machine take ten seconds each
 def test_sixty_six_of_seventy(folder):
     told = {name: verdict(name, folder) for name in MISTAKES}
     bad = {name: said for name, (fine, said) in told.items() if not fine}
