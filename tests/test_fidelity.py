@@ -181,6 +181,15 @@ def test_every_weight_of_a_reward_has_a_source(preset):
 
 
 @pytest.mark.parametrize("preset", CODE)
+def test_a_length_penalty_states_its_factor(preset):
+    """What the penalty is beside: 1 and 0, or 1 and -1, where it weighs half as much."""
+    shaping = load([preset]).tree.get("reward_shaping") or {}
+    for name, spec in shaping.items():
+        if spec and spec["name"] == "soft_overlong":
+            assert "factor" in spec, f"{preset}: reward_shaping.{name} needs the factor, and its source"
+
+
+@pytest.mark.parametrize("preset", CODE)
 def test_at_most_two_settings_are_ours(preset):
     ours = about_of(preset).get("ours") or {}
     assert len(ours) <= MAX_OURS, (

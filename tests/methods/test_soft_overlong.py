@@ -3,6 +3,7 @@
 import pytest
 from make import group, run
 
+from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.reward_shaping import SoftOverlong
 from vlrl.plugins.registry import ConfigError
 
@@ -27,3 +28,12 @@ def test_a_buffer_below_one_is_a_share_of_the_limit():
 def test_a_buffer_outside_the_completion_is_refused(buffer):
     with pytest.raises(ConfigError, match="buffer"):
         SoftOverlong(buffer=buffer).check(run())
+
+
+def test_half_the_factor_beside_1_and_0_is_the_factor_beside_1_and_minus_1():
+    # 12 of 16 tokens are free: the penalties are 0, 0.5, 1 and 0; GRPO knows neither the scale nor the zero
+    outcomes, lengths = (1, 1, 1, 0), [4, 14, 16, 9]
+    released = [1.0, 0.5, 0.0, -1.0]
+    ours = SoftOverlong(limit=16, buffer=4, factor=0.5)(group(*outcomes, lengths=lengths))
+    assert ours == [1.0, 0.75, 0.5, 0.0] == [(reward + 1) / 2 for reward in released]
+    assert GRPO(eps=0.0)([group(*ours)])[0] == pytest.approx(GRPO(eps=0.0)([group(*released)])[0])
