@@ -95,24 +95,28 @@ SECOND, THIRD = (
     exp(-1) / (1 + exp(-1)),
     0.6 * exp(-0.6) / (2 + exp(-0.6)),
 )  # r' of the scores 1, 0 and of 0, 0, 0.6
-PER_TOKEN = {
-    "token": ([1, 1], [1, 1, 2], THIRD / 4, SECOND / 3),
+PER_TOKEN = {  # tokens of the steps without their last ones, and the others' r' per token or per step
+    "token": ([1, 2], [2, 1, 1], THIRD / 7, SECOND / 6),
     "step": ([1, 1], [1, 1, 1], THIRD / 3, SECOND / 2),
 }
 
 
 @pytest.mark.parametrize("baseline", list(PER_TOKEN))
-def test_pure_gives_the_return_of_the_worst_step(baseline):
-    g = steps(group(1, 0, lengths=[3, 4]), [(1, 1.0), (2, 0.0)], [(1, 0.0), (2, 0.0), (4, 0.6)])
-    Pure(temperature=1.0, outcome=0.1, baseline=baseline)([g])
+@pytest.mark.parametrize("mask_ends", [True, False])
+def test_pure_gives_the_return_of_the_worst_step(baseline, mask_ends):
+    g = steps(group(1, 0, lengths=[6, 7]), [(2, 1.0), (5, 0.0)], [(3, 0.0), (5, 0.0), (7, 0.6)])
+    Pure(temperature=1.0, outcome=0.1, baseline=baseline, mask_ends=mask_ends)([g])
     widths_a, widths_b, b_a, b_b = PER_TOKEN[baseline]
-    one = [
-        0.1 + SECOND - sum(widths_a) * b_a,
-        0.1 - widths_a[1] * b_a,
-        0.1,
-    ]  # the last token is behind the last step
-    two = [-0.1 + THIRD - sum(widths_b[k:]) * b_b for k in (0, 1, 2, 2)]
-    assert tokens([g]) == whitened(one, two)
+    first, second = 0.1 + SECOND - sum(widths_a) * b_a, 0.1 - widths_a[1] * b_a
+    one = [first, first, second, second, second, 0.1]  # the last token is behind the last step
+    two = [-0.1 + THIRD - sum(widths_b[k:]) * b_b for k in (0, 0, 0, 1, 1, 2, 2)]
+    ends = [{1, 4}, {2, 4, 6}] if mask_ends else [set(), set()]
+    kept = [[v for t, v in enumerate(row) if t not in end] for row, end in zip((one, two), ends)]
+    expected = [iter(row.expected) for row in whitened(*kept)]
+    assert tokens([g]) == [
+        pytest.approx([0.0 if t in end else next(values) for t in range(len(row))])
+        for row, end, values in zip((one, two), ends, expected)
+    ]
 
 
 def test_pure_without_step_scores_is_the_outcome():

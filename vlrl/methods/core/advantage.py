@@ -14,7 +14,7 @@ Shapes: B rollouts of the step, in order; T tokens of the longest one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,11 +79,20 @@ def by_group(values: Tensor, groups: Sequence[Group]) -> list[list[float]]:
     return [[next(remaining) for _ in group] for group in groups]
 
 
-def whiten_rows(rows: Sequence[list[float]], rollouts: Sequence[Rollout], eps: float = 1e-8) -> None:
-    """Whitening in place, of one row per rollout: mean 0 and variance 1 over all trained tokens, 0 at the
-    others; equal tokens become 0."""
+def whiten_rows(
+    rows: Sequence[list[float]],
+    rollouts: Sequence[Rollout],
+    eps: float = 1e-8,
+    left_out: Sequence[Collection[int]] = (),
+) -> None:
+    """Whitening in place, of one row per rollout: mean 0 and variance 1 over all trained tokens but those at
+    the places `left_out` (per rollout), 0 at the others; equal tokens become 0."""
     flat = torch.tensor([a for row in rows for a in row], dtype=torch.float64)
-    mask = torch.tensor([trained for rollout in rollouts for trained in rollout.trained_mask])
+    masks = [list(rollout.trained_mask) for rollout in rollouts]
+    for trained, places in zip(masks, left_out):
+        for place in places:
+            trained[place] = False
+    mask = torch.tensor([keep for trained in masks for keep in trained])
     whitened = iter(functional.whiten(flat, mask, eps=eps).tolist())
     for row in rows:
         row[:] = [next(whitened) for _ in row]

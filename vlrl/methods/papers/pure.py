@@ -36,14 +36,20 @@ class Pure(GroupRelative):
     r are the step scores of a rollout (STEP_SCORES); the return of r' is close to the smallest of them. b_k
     is the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
     "step" the mean over the others of their r' per step. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275,
-    eq. 5-8; T 0.1, outcome 1 (verifiable_reward_coef), the token baseline and the whitening as in the
-    released code. Edge: a rollout without steps, and the tokens after the last step, have only the
-    outcome; a rollout whose siblings have no steps has no baseline.
+    eq. 5-8; T 0.1, outcome 1 (verifiable_reward_coef) and the token baseline as in the released code.
+    Deviates: its mean and deviation also count zeros and padding (replay_buffer.py:213-255). Edge: a rollout
+    without steps, and the tokens after the last step, have only the outcome; a rollout whose siblings have no
+    steps has no baseline.
+
+    Attributes:
+        mask_ends: The last token of a step, its delimiter or the end of the text, has advantage 0. It never
+            counts in the length of its step.
     """
 
     temperature: float = 0.1
     outcome: float = 1.0
     baseline: Literal["token", "step"] = "token"
+    mask_ends: bool = True
     provides = (TOKEN_ADVANTAGES,)
     requires = (STEP_SCORES,)
 
@@ -52,7 +58,7 @@ class Pure(GroupRelative):
         check_token_credit(phase, self.name)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        rows = []
+        rows, last_tokens = [], []
         for group, outcomes in zip(groups, RLOO()(groups), strict=True):
             steps = [STEP_SCORES.get(rollout, []) for rollout in group]
             shaped = [softmin_rewards([r for _, r in s], self.temperature) for s in steps]
@@ -61,7 +67,7 @@ class Pure(GroupRelative):
             ):
                 bounds = [0, *(end for end, _ in ends)]
                 widths = [end - start for start, end in pairwise(bounds)]
-                tokens = [sum(rollout.trained_mask[start:end]) for start, end in pairwise(bounds)]
+                tokens = [sum(rollout.trained_mask[start : end - 1]) for start, end in pairwise(bounds)]
                 gains = [
                     value - b
                     for value, b in zip(values, self.baselines(group, shaped, i, tokens), strict=True)
@@ -72,14 +78,15 @@ class Pure(GroupRelative):
                     row[start : start + width] = [self.outcome * outcome + math.fsum(gains[k:])] * width
                     start += width
                 rows.append(row)
-        whiten_rows(rows, [rollout for group in groups for rollout in group])
+                last_tokens.append([end - 1 for end, _ in ends] if self.mask_ends else [])
+        whiten_rows(rows, [rollout for group in groups for rollout in group], left_out=last_tokens)
         return set_token_advantages(groups, rows)
 
     def baselines(
         self, group: Group, shaped: Sequence[Sequence[float]], i: int, widths: Sequence[int]
     ) -> list[float]:
         """b_k of rollout i, one per step, from the other rollouts; `widths` are the trained tokens of its
-        steps."""
+        steps without their last ones."""
         others = [
             (math.fsum(values), len(values), max(rollout.trained_tokens, 1))
             for j, (rollout, values) in enumerate(zip(group, shaped))

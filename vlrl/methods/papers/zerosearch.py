@@ -105,8 +105,8 @@ class ZeroSearch(SearchTool):
 
     @property
     def noise(self) -> float:
-        """P of the present step, the first one being 0; `start` before the run."""
-        step, steps = (max(self.run.phase_step - 1, 0), self.run.settings.steps) if self.is_set_up else (0, 1)
+        """P of the present step, the first one being 1 (ray_trainer.py:717,773); `start` before the run."""
+        step, steps = (self.run.phase_step + 1, self.run.settings.steps) if self.is_set_up else (0, 1)
         return noise_probability(step, steps, self.start, self.end, self.base)
 
     def episode(self) -> SearchEpisode:
