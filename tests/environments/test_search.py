@@ -122,6 +122,15 @@ def test_what_the_policy_writes_never_raises():
     assert both.done, "an answer ends the episode"
 
 
+def test_a_turn_without_an_action_ends_the_episode_or_is_told_so():
+    (only,) = turns(Search(), "I do not know.", "<answer>Rome</answer>")
+    assert only.done and not only.invalid
+    told, last = turns(Search(retry=True), "I do not know.", "<answer>Rome</answer>")
+    assert not told.done and told.invalid and told.calls == 0 and "<search>" in told.text and last.done
+    found, last = turns(Search(retry=True), "<search>Ada</search>", "<answer>Rome</answer>")
+    assert found.calls == 1 and not found.invalid and last.done
+
+
 def test_pages_are_shown_whole(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"title": "Long", "text": "word " * 100}))

@@ -62,16 +62,19 @@ def test_the_simulator_sees_question_answer_and_query():
 
 
 def test_noise_follows_the_run():
-    """No noise at the first step with start 0, always noise with start and end 1; a share near P in between;
-    drawn from seed and text."""
+    """The first step is step 1 of the schedule; never noise with start and end 0, always with 1; a share near
+    P in between; drawn from seed and text."""
     kinds = []
 
     def respond(request, index):
         kinds.append("noisy documents" in request.prompt.text)
         return "Doc 1: x"
 
-    first, run = made(respond)
-    assert first.noise == 0.0 and ask(first, "<search>x</search>").calls == 1 and kinds == [False]
+    for done in (0, 1, 49):  # (4^(i / 100) - 1) / 3 of 0.5
+        step, _ = made(respond, phase_step=done)
+        assert step.noise == pytest.approx((4 ** ((done + 1) / 100) - 1) / 6, abs=1e-12)
+    never, _ = made(respond, end=0.0)
+    assert never.noise == 0.0 and ask(never, "<search>x</search>").calls == 1 and kinds == [False]
     always, _ = made(respond, start=1.0, end=1.0)
     ask(always, "<search>x</search>")
     assert kinds == [False, True]

@@ -28,18 +28,27 @@ from vlrl.plugins.tool_calls import STOP
 
 ACTION = re.compile(r"<(search|access|answer)>(.*?)</\1>", re.DOTALL)
 NOTHING = "No information available"
+AGAIN = (
+    "That was neither a query nor an answer. Write a query between <search> and </search>, or the answer "
+    "between <answer> and </answer>."
+)
 BUILDING = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTool(ToolEnvironment):
     """Base of environments with a search: `k` passages of at most `passage` characters, asked for by tags or
-    by tool calls (`form`)."""
+    by tool calls (`form`).
+
+    A turn without an action ends the episode. With `retry` it is told so, as in Search-R1's loop
+    (search_r1/llm_agent/generation.py, "My previous action is invalid"), and the policy has its next turn.
+    """
 
     stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
     k: int = 3
     form: Literal["tags", "tool_call"] = "tags"
     passage: int = 1000
+    retry: bool = False
 
     def __post_init__(self) -> None:
         if self.k < 1 or self.passage < 1:
@@ -69,6 +78,7 @@ class Search(SearchTool):
 
     Attributes:
         form: "tool_call": the tool {"name": "search", "arguments": {"query": "..."}} in place of tags.
+        retry: With tags, a turn without an action is told so and does not end the episode.
         corpus: A JSONL of {"title", "text"} (or Search-R1's {"contents"}), ranked by BM25 (extra
             `search`); "": the facts of source `gen_lookup` with this `world_seed`.
         url: A retrieval server with Search-R1's interface (https://host:8000/retrieve) in place of a corpus.
@@ -124,6 +134,7 @@ class SearchEpisode(ToolEpisode):
 
     def __init__(self, settings: SearchTool) -> None:
         self.form, self.k, self.limit = settings.form, settings.k, settings.passage
+        self.retry = settings.retry
         super().__init__([Tool.of(self.search)])
 
     def step(self, action: Action) -> Observation:
@@ -131,6 +142,8 @@ class SearchEpisode(ToolEpisode):
         if self.form == "tool_call":
             return super().step(action)
         found = dict(ACTION.findall(action.text))
+        if not found and self.retry:
+            return Observation(AGAIN, invalid=True)
         if "answer" in found or not found:
             return self.finished()
         name = list(found)[-1]
