@@ -76,6 +76,25 @@ def test_the_pool_opens_with_accuracy_and_keeps_what_is_neither_solved_nor_hopel
     assert made.state_dict()["pool"] == {} and set(made.state_dict()["retired"]) == {"r0", "r2"}
 
 
+def test_what_all_rollouts_solved_is_not_drawn_again_in_later_epochs():
+    rows = [Row(f"r{i}", f"q{i}") for i in range(40)]
+    made = Exgrpo(start=1.0)  # the pool never opens
+    made.setup(run(rows={"main": rows}, source_weights={}, seed=1, group_size=4))
+    epoch = [row.id for row in made(10)]
+    solved = set(epoch[:8])
+    end_step(made, [seen(name, *[float(name in solved)] * 4) for name in epoch])
+    epoch += [row.id for row in made(10) + made(10) + made(10)]
+    assert len(set(epoch)) == 40, "the epoch goes on with all rows"
+    later = [row.id for row in made(10)]  # 32 rows are left, more than 10 + 20
+    assert solved.isdisjoint(later) and len(set(later)) == 10 and made.state_dict()["pool"] == {}
+    end_step(made, [seen(name, 1, 1, 1, 1) for name in later])
+    later += [row.id for row in made(10) + made(10) + made(2)]
+    assert solved.isdisjoint(later) and len(set(later)) == 32 == len(later)
+    assert {row.id for row in made(10) + made(10) + made(10) + made(10)} == {row.id for row in rows}, (
+        "22 rows are too few for a step of 10: all come again"
+    )
+
+
 def test_half_of_the_rows_are_old_ones_and_say_so():
     made = opened()
     end_step(made, [seen(f"r{i}", 1, 0, 1, 0) for i in range(6)])

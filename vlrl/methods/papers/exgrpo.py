@@ -29,6 +29,7 @@ from vlrl.plugins.stages import StepCounts, transient
 from vlrl.services.lazy import torch
 from vlrl.types import Group, Prompt, Rollout, Row
 
+TOLERANCE = 20  # mix_trainer_experience.py: BATCH_TOLERANCE
 EXPERIENCE = Capability("exgrpo.experience", hint="prompt_sampler: {name: exgrpo}")
 
 
@@ -37,17 +38,19 @@ class ExgrpoState(ShuffleState):
     """The position in the data and the pool.
 
     `pool` maps row ids to {"position": of the row, "correct": number of correct rollouts when last seen,
-    "rollouts": stored ones}; `retired` has rows that all rollouts solved; `open` says whether the pool is in
-    use, `drawn` how many rows were drawn from it. Of the current step: `served` maps the ids of new rows to
-    their positions, `replayed` has the ids of rows from the pool.
+    "rollouts": stored ones}; `retired` has rows that all rollouts solved, with the epoch in which they did;
+    `open` says whether the pool is in use, `drawn` how many rows were drawn from it. Of the current step:
+    `served` maps the ids of new rows to their positions, `replayed` has the ids of rows from the pool,
+    `asked` is the number of rows.
     """
 
     pool: dict[str, dict[str, Any]] = field(default_factory=dict)
-    retired: dict[str, bool] = field(default_factory=dict)
+    retired: dict[str, int] = field(default_factory=dict)
     open: bool = False
     drawn: int = 0
     served: dict[str, int] = transient(factory=dict)
     replayed: set[str] = transient(factory=set)
+    asked: int = transient(0)
 
 
 @register("exgrpo")
@@ -58,8 +61,9 @@ class Exgrpo(Shuffle):
 
     A bucket (prompts with m correct rollouts when last seen) is drawn with weight exp(-(m - G/2)^2 / 2), a
     prompt within it uniformly, without replacement. The pool keeps a prompt's correct rollouts, at most
-    `keep`, no text twice; prompts solved by all rollouts leave it for good, prompts solved by none do not
-    enter. It opens for good once a step's share of correct rollouts exceeds `start`. The strategy
+    `keep`, no text twice; prompts solved by all rollouts leave it for good and are not drawn in later epochs
+    (as long as `TOLERANCE` more rows than a step's are left); prompts solved by none do not enter. It opens
+    for good once a step's share of correct rollouts exceeds `start`. The strategy
     `exgrpo.with_experience` replays the stored rollouts. All ranks learn from all groups, so their pools are
     equal.
     """
@@ -89,16 +93,29 @@ class Exgrpo(Shuffle):
 
     def __call__(self, n: int) -> list[Row]:
         state = self.state
+        state.asked = n
         chosen = self.draw(int(self.ratio * n)) if state.open else []
         state.replayed = set(chosen)
         rows = super().__call__(n - len(chosen))
         return rows + [state.mixture.row(state.pool[key]["position"]) for key in chosen]
 
     def usable_row(self, position: int) -> Row | None:
-        row = super().usable_row(position)
+        row, state = super().usable_row(position), self.state
+        while row is not None and self.solved_before(row.id, position):
+            state.position = position = position + 1
+            row = super().usable_row(position)
         if row is not None:
-            self.state.served[row.id] = position
+            state.served[row.id] = position
         return row
+
+    def solved_before(self, key: str, position: int) -> bool:
+        """Whether a row was solved by all rollouts in an earlier epoch than that of the position, and enough
+        others are left."""
+        rows = len(self.state.mixture)
+        epoch = position // rows
+        earlier = sum(solved < epoch for solved in self.state.retired.values())
+        enough = rows - earlier > self.state.asked + TOLERANCE
+        return enough and self.state.retired.get(key, epoch) < epoch
 
     def draw(self, n: int) -> list[str]:
         """n row ids of the pool, or all that it has."""
@@ -119,19 +136,25 @@ class Exgrpo(Shuffle):
             for rollout in group
             if rollout.source == "policy"
         ]
-        if state.open:
-            for group in run.answered_groups:
+        for group in run.answered_groups:
+            self._retire(group)
+            if state.open:
                 self._learn(group)
         state.open = state.open or (bool(own) and sum(own) / len(own) > self.start)
         state.served.clear()
+
+    def _retire(self, group: Group) -> None:
+        """Note a row of the data that all rollouts solved."""
+        key, state = group.row.id, self.state
+        position = state.served.get(key, state.pool.get(key, {}).get("position"))
+        if position is not None and len(group) and all(rollout.correct for rollout in group):
+            state.pool.pop(key, None)
+            state.retired.setdefault(key, max(state.position - 1, 0) // len(state.mixture))
 
     def _learn(self, group: Group) -> None:
         """Update the pool with the rollouts of a row."""
         key, state = group.row.id, self.state
         correct = [rollout for rollout in group if rollout.correct]
-        if len(group) and len(correct) == len(group):
-            state.pool.pop(key, None)
-            state.retired[key] = True
         if key in state.retired or not self.lower < len(correct) <= self.upper:
             return
         if key not in state.pool and key not in state.served:
