@@ -220,17 +220,20 @@ def test_sat_by_hand():
         ("1 1 0", 1.0),
         ("[1,0,1]", 1.0),
         ("010", 0.0),
-        ("11", -1.0),
-        ("1101", -1.0),
-        ("a=1 b=1 c=0", -1.0),
-        ("110 or 010", -1.0),
+        ("11", 0.0),
+        ("1101", 0.0),
+        ("a=1 b=1 c=0", 0.0),
+        ("110 or 010", 0.0),
         ("", -1.0),
     ],
 )
 def test_sat_reward(text, expected):
     row = SimpleNamespace(answer=[[1, -2], [-1, 2, 3]], meta={"variables": 3}, choices=())
     rollout = Rollout(SimpleNamespace(row=row), [1], text=f"<answer>{text}</answer>")
-    assert build(Reward, {"name": "sat", "absent": -1.0})(rollout) == expected
+    sat = build(Reward, {"name": "sat", "absent": -1.0})
+    assert sat(rollout) == expected
+    for spoken in ("11", "It has no solution."):
+        assert sat(Rollout(SimpleNamespace(row=row), [1], text=spoken)) == -1.0
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,12 @@ class Sat(Graded):
 
         r = 1[every clause has a true literal]
 
-    An answer that is not one bit per variable: `absent`.
+    No answer in tags or a box: `absent`; another number of bits there: 0.
     Paper: SATURN, arXiv:2505.16368 (released code: 1 correct, 0 wrong, -1 without a boxed answer).
-    Deviates: `absent` is 0 by default. Gold: clauses as lists of signed variable numbers from 1, [[1, -2],
-    [2, 3]], or as the release's text, "A!B & BC"; bit i of the answer is variable i ("0110", "0 1 1 0").
-    Edge: a different number of bits: `absent`. Range {absent, 0, 1}.
+    Deviates: `absent` is 0 by default; missing bits are not read as 0. Gold: clauses as lists of signed
+    variable numbers from 1, [[1, -2], [2, 3]], or as the release's text, "A!B & BC"; bit i of the answer is
+    variable i ("0110", "0 1 1 0").
+    Range {absent, 0, 1}.
     """
 
     absent: float = 0.0
@@ -76,7 +77,10 @@ class Sat(Graded):
         count = int(row.meta.get("variables", max(abs(v) for clause in target for v in clause)))
         bits = re.sub(r"\D", "", answer.text) if _BITS.fullmatch(answer.text) else ""
         if len(bits) != count:
-            raise Unread(f"{len(bits)} bits instead of {count}", answer)
+            reason = f"{len(bits)} bits instead of {count}"
+            if answer.tagged:
+                return self.scored(answer, 0.0, False, reason)
+            raise Unread(reason, answer)
         true = sum(any((bits[abs(v) - 1] == "1") == (v > 0) for v in clause) for clause in target)
         return self.scored(
             answer,
