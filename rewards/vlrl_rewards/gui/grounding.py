@@ -78,7 +78,7 @@ def harmonic(values: Sequence[float]) -> float:
 class Blink(Graded):
     """Blink reward of BTL-UI: candidate boxes that the response names before its reasoning.
 
-        r = 1[at most `most` boxes, each pair with IoU <= iou_threshold, and one with IoU > iou_threshold with
+        r = 1[at most `most` boxes, each pair with IoU < iou_threshold, and one with IoU > iou_threshold with
         the gold box]
 
     Paper: BTL-UI, arXiv:2509.15566 (blink reward: the list survives non-maximum suppression at 0.5 and one
@@ -113,6 +113,6 @@ class Blink(Graded):
         if len(boxes) > self.most:
             return self.wrong(answer, f"{len(boxes)} boxes, more than {self.most}")
         between = matrix([b.xyxy for b in boxes], [b.xyxy for b in boxes])
-        apart = all(between[i, j] <= self.iou_threshold for i in range(len(boxes)) for j in range(i))
+        apart = all(between[i, j] < self.iou_threshold for i in range(len(boxes)) for j in range(i))
         hit = any(overlap(b.xyxy, g.xyxy) > self.iou_threshold for b in boxes for g in target)
         return self.scored(answer, float(apart and hit), apart and hit, "hit" if hit else "no hit")
