@@ -1,5 +1,6 @@
 """Token and prompt weights, entropy terms, divergences."""
 
+from functools import partial
 from math import exp, log, sqrt
 
 import pytest
@@ -142,11 +143,20 @@ def test_adaptive_entropy_turns_up_below_the_target_and_off_above():
 
 def test_nucleus_entropy():
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
-    h = -(0.625 * log(0.625) + 0.375 * log(0.375))
-    assert SirenNucleusEntropy(top_p=0.8).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
-    assert SirenNucleusEntropy(top_p=0.49).from_logits(logits, None).item() == 0.0
+    h = -(0.625 * log(0.625) + 0.375 * log(0.375))  # of 0.5 and 0.3
+    paper, release = (partial(SirenNucleusEntropy, crossing=crossing) for crossing in (True, False))
+    assert paper(top_p=0.8).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
+    assert paper(top_p=0.49).from_logits(logits, None).item() == 0.0
+    # the release keeps what lies below the cutoff: cumulative 0.5, 0.8, 0.95, and 0.95 crosses 0.9
+    assert release(top_p=0.9).from_logits(logits, None).item() == pytest.approx(h, abs=1e-6)
+    assert release(top_p=0.7).from_logits(logits, None).item() == 0.0  # one token
+    below = logits.clone().requires_grad_()
+    value = release(top_p=0.4).from_logits(below, None)  # none: the first token alone crosses
+    assert value.item() == 0.0 and torch.autograd.grad(value, below)[0].abs().max() == 0
     full = -sum(p * log(p) for p in (0.5, 0.3, 0.15, 0.05))
-    assert SirenNucleusEntropy(top_p=1.0).from_logits(logits, None).item() == pytest.approx(full, abs=1e-6)
+    for each in (paper, release):
+        assert each(top_p=1.0).from_logits(logits, None).item() == pytest.approx(full, abs=1e-6)
+    assert not SirenNucleusEntropy().crossing
 
 
 def test_fields_of_the_vocabulary():

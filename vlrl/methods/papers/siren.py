@@ -22,15 +22,21 @@ from vlrl.types import LossInputs, UnreducedLoss
 @register("siren.nucleus_entropy")
 @dataclass(frozen=True, kw_only=True)
 class SirenNucleusEntropy(AuxTensor):
-    """SIREN's nucleus entropy (nats): that of the distribution renormalised on the smallest set of likeliest
-    tokens with probability >= `top_p`.
+    """SIREN's nucleus entropy (nats): that of the distribution renormalised on the likeliest tokens, up to
+    cumulative probability `top_p`.
 
-    Paper: Jiang et al. 2025 (SIREN), arXiv:2509.25133, sec. 4.1.  Shapes: (N, V) to (N,), with gradient,
-    except through the choice of the tokens. Edge: top_p 1 is the plain entropy; a nucleus of one token has
-    entropy 0.
+    Paper: Jiang et al. 2025 (SIREN), arXiv:2509.25133, sec. 4.1; released code: Linn3a/siren at fa59a8d,
+    verl/verl/workers/actor/dp_actor.py:50-87, of the 10,000 likeliest tokens. Shapes: (N, V) to (N,), with
+    gradient, except through the choice of the tokens. Edge: top_p 1 is the plain entropy; a nucleus of one
+    token, or of none, has entropy 0.
+
+    Attributes:
+        crossing: true: the smallest set with probability >= `top_p`, as in the paper; false: without the
+            token that crosses `top_p`, as in the released code.
     """
 
     top_p: float = 0.8
+    crossing: bool = False
     in_forward = True
 
     def __post_init__(self) -> None:
@@ -40,7 +46,12 @@ class SirenNucleusEntropy(AuxTensor):
     def from_logits(self, logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         falling_NV = logits_NV.log_softmax(-1).sort(-1, descending=True).values
         p_NV = falling_NV.detach().exp()
-        inside_NV = (p_NV.cumsum(-1) - p_NV < self.top_p) & (p_NV > 0)
+        reached_NV = p_NV.cumsum(-1)
+        if self.crossing or self.top_p == 1:
+            inside_NV = (reached_NV - p_NV < self.top_p) & (p_NV > 0)
+        else:
+            inside_NV = reached_NV < self.top_p
+            inside_NV[..., 0] = True  # alone it has the entropy 0 of the empty set, without its NaN
         kept_NV = falling_NV.masked_fill(~inside_NV, float("-inf")).log_softmax(-1)
         return -(kept_NV.exp() * kept_NV.masked_fill(~inside_NV, 0.0)).sum(-1)
 
