@@ -6,12 +6,14 @@ import pytest
 from make import group
 
 from vlrl.methods.core.advantage import RLOO, Reinforce, ReinforcePP
+from vlrl.methods.core.reward_shaping import TOKEN_REWARDS
 from vlrl.methods.papers.gdpo import GDPO
 from vlrl.methods.papers.gpg import GPG
 from vlrl.methods.papers.maxrl import MaxRL
 from vlrl.methods.papers.opo import OPO
 from vlrl.methods.papers.pass_k_training import PassKTraining
 from vlrl.methods.papers.remax import GREEDY_BASELINE, ReMax
+from vlrl.plugins.stages import TOKEN_ADVANTAGES
 
 
 def test_rloo():
@@ -45,6 +47,30 @@ def test_reinforce_pp_baseline_centres_each_group():
     a, b = ReinforcePP(baseline=True, eps=0.0)([group(3, 1, lengths=[1, 1]), group(7, 7, lengths=[1, 1])])
     assert a == pytest.approx([1 / sqrt(2 / 3), -1 / sqrt(2 / 3)]) and b == [0.0, 0.0]
     assert ReinforcePP()([group(0.1, 0.1), group(0.1)]) == [[0.0, 0.0], [0.0]]
+
+
+@pytest.mark.parametrize(("one_out", "score"), [(False, 0.5), (True, 1.0)])
+def test_reinforce_pp_baseline_is_that_of_the_outcome_without_token_rewards(one_out, score):
+    # OpenRLHF c05a994d: rewards less their baseline, then the KL on every token, returns, normalisation
+    a, b = group(1, 0, lengths=[2, 1]), group(1, 0, lengths=[1, 1])
+    for rollout, row in zip([*a, *b], ([-0.1, -0.3], [-0.2], [0.0], [0.0]), strict=True):
+        TOKEN_REWARDS.set(rollout, row)
+    ReinforcePP(baseline=True, leave_one_out=one_out, token_rewards=True, eps=0.0)([a, b])
+    returns = [score - 0.4, score - 0.3, -score - 0.2, score, -score]
+    centre = sum(returns) / 5
+    std = sqrt(sum((value - centre) ** 2 for value in returns) / 4)
+    own = [value for rollout in (*a, *b) for value in TOKEN_ADVANTAGES[rollout]]
+    assert own == pytest.approx([(value - centre) / std for value in returns])
+
+
+def test_reinforce_pp_leave_one_out():
+    a, b = ReinforcePP(baseline=True, leave_one_out=True, eps=0.0)(
+        [group(3, 1, 2, lengths=[1, 1, 1]), group(5, lengths=[1])]
+    )
+    scores = [1.5, -1.5, 0.0]  # 3 - (1 + 2) / 2, 1 - (3 + 2) / 2, 2 - (3 + 1) / 2; a group of one: 0
+    assert a == pytest.approx([score / sqrt(1.5) for score in scores]) and b == [0.0]
+    with pytest.raises(ValueError, match="set baseline: true"):
+        ReinforcePP(leave_one_out=True)
 
 
 def test_remax():

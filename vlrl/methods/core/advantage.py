@@ -279,17 +279,25 @@ class ReinforcePP(GroupRelative):
     r_i, or r_i - mean_G r with `baseline`.
 
     With `gamma` below 1 or `token_rewards`, s is the return of each token, R_t = r_t + gamma R_{t+1}, with
-    the reward at the last token and TOKEN_REWARDS at every one (the paper's KL: reward shaping
-    `kl_token_reward`); advantages are per token, for token credit `per_token`. Paper: Hu 2025 (REINFORCE++),
-    arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout counts once per token, with the unbiased
-    variance (verl-project/verl 1dda039b). Edge: with `baseline`, a group of equal rewards has s = 0, and an
-    advantage other than 0 where the mean is not.
+    the reward, less the baseline, at the last token and TOKEN_REWARDS (the paper's KL: reward shaping
+    `kl_token_reward`) at every one; advantages are per token, for token credit `per_token`. Paper: Hu 2025
+    (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout counts once per token, with the
+    unbiased variance (verl-project/verl 1dda039b). Edge: with `baseline`, a group of equal rewards has s = 0,
+    and an advantage other than 0 where the mean is not.
+
+    Attributes:
+        leave_one_out: The baseline is the mean of the group's other rollouts (OpenRLHF's rloo).
     """
 
     baseline: bool = False
+    leave_one_out: bool = False
     eps: float = 1e-8
     gamma: float = 1.0
     token_rewards: bool = False
+
+    def __post_init__(self) -> None:
+        if self.leave_one_out and not self.baseline:
+            raise ValueError("leave_one_out=True is a kind of baseline; set baseline: true")
 
     @property
     def per_token(self) -> bool:
@@ -315,15 +323,19 @@ class ReinforcePP(GroupRelative):
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         reward_B, group_B = flat_rewards(groups)
-        of_group_B = group_B if self.baseline else None
+        score_B = reward_B
+        if self.baseline:
+            kind = "leave_one_out" if self.leave_one_out else "mean"
+            score_B = functional.group_advantages(reward_B, group_B, baseline=kind, scale="none")
         if not self.per_token or not len(reward_B):
             return by_group(
-                functional.reinforce_pp_advantages(reward_B, flat_lengths(groups), of_group_B, eps=self.eps),
-                groups,
+                functional.reinforce_pp_advantages(score_B, flat_lengths(groups), eps=self.eps), groups
             )
         reward_BT, mask_BT = reward_tensors(groups, self.token_rewards)
+        # the baseline is that of the outcome alone: token rewards are not compared within the group
+        reward_BT = reward_BT + functional.token_rewards(score_B - reward_B, mask_BT)
         advantage_BT = functional.reinforce_pp_token_advantages(
-            reward_BT, mask_BT, of_group_B, gamma=self.gamma, eps=self.eps
+            reward_BT, mask_BT, gamma=self.gamma, eps=self.eps
         )
         return set_token_advantages(groups, as_rows(advantage_BT, groups))
 
