@@ -282,8 +282,7 @@ class ReinforcePP(GroupRelative):
     the reward, less the baseline, at the last token and TOKEN_REWARDS (the paper's KL: reward shaping
     `kl_token_reward`) at every one; advantages are per token, for token credit `per_token`. Paper: Hu 2025
     (REINFORCE++), arXiv:2501.03262, eq. 3-5 (baseline: sec. 3.2). A rollout counts once per token, with the
-    unbiased variance (verl-project/verl 1dda039b). Edge: with `baseline`, a group of equal rewards has s = 0,
-    and an advantage other than 0 where the mean is not.
+    unbiased variance (verl 1dda039b). Edge: with `baseline`, a group of equal rewards has s = 0.
 
     Attributes:
         leave_one_out: The baseline is the mean of the group's other rollouts (OpenRLHF's rloo).

@@ -169,8 +169,6 @@ class Latr(Branching):
         depth: Tokens of the tree at most.
         ahead: Greedy tokens of a request, with their alternatives: the same tree as inside the generator, but
             some of them are not used.
-        ahead: Greedy tokens of a request, with their alternatives: the same tree as inside the generator, but
-            some of them are not used.
     """
 
     absolute: float = 0.25
