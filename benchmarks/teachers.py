@@ -20,7 +20,9 @@ from pathlib import Path
 from vlrl.config import load
 from vlrl.training import train
 
-SEEDS, STEPS, COLD, LEARNED, EVERY = (0, 1, 2), 24, 40, 300, 8
+SEEDS, LEARNED = (0, 1, 2), 300
+STEPS = {"one": 24, "two": 80, "spans": 80}
+COLD = {"one": 40, "two": 80, "spans": 40}  # of demonstrations: two tasks need twice as many as one
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 QUIET = ["watch.rollouts_every=0", "watch.checkpoint_every=0", "watch.live=false", "watch.activity_steps=0"]
 SIGNS = {"plus": "+", "minus": "-"}
@@ -50,13 +52,15 @@ def taught(folder: Path, tasks: Sequence[str], steps: int, seed: int, more: Sequ
     return str(json.loads((folder / "summary.json").read_text())["checkpoint"])
 
 
-def trained(folder: Path, tasks: Sequence[str], model: str, seed: int, more: Sequence[str]) -> list[dict]:
+def trained(
+    folder: Path, tasks: Sequence[str], model: str, seed: int, steps: int, more: Sequence[str]
+) -> list[dict]:
     """The log of an RL run from `model`, made where it is missing."""
     if not (folder / "summary.json").exists():
         words = [*rows(tasks, 40), *QUIET, f"seed={seed}", f"output={folder}", "phases.cold_start=null"]
-        words += [f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={STEPS}"]
+        words += [f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={steps}"]
         words += ["phases.rl.prompts_per_step=32", "group_size=4", "phases.rl.sampling.temperature=1.0"]
-        words += [f"watch.heldout_every={EVERY}", "max_refill_rounds=1", *more]
+        words += [f"watch.heldout_every={steps // 3}", "max_refill_rounds=1", *more]
         begun = time.process_time()
         train(load(BASE, words), overwrite=folder.exists())
         (folder / "cpu_seconds").write_text(str(time.process_time() - begun))
@@ -65,14 +69,15 @@ def trained(folder: Path, tasks: Sequence[str], model: str, seed: int, more: Seq
 
 def shown(folder: Path, tasks: Sequence[str], arms: dict[str, list[str]], models: dict[int, str]) -> None:
     """Train all arms from the same models, and print their curves."""
+    steps = STEPS[folder.name]
     for arm, more in arms.items():
         curves: dict[int, list[float]] = {}
         seconds: list[float] = []
         rewards: dict[str, list[float]] = {"first 4 steps": [], "last 4 steps": []}
         for seed in SEEDS:
             out = folder / arm / f"seed-{seed}"
-            log = trained(out, tasks, models[seed], seed, more)
-            seconds.append(float((out / "cpu_seconds").read_text()) / STEPS)
+            log = trained(out, tasks, models[seed], seed, steps, more)
+            seconds.append(float((out / "cpu_seconds").read_text()) / steps)
             for name, part in (("first 4 steps", log[:4]), ("last 4 steps", log[-4:])):
                 rewards[name].append(statistics.mean(line["reward/arithmetic"] for line in part))
             held = json.loads((out / "summary.json").read_text())["heldout"]["start"]
@@ -106,18 +111,18 @@ def main() -> None:
     root, chosen = Path(folder).resolve(), parts or ["one", "two", "spans"]
     plus = taught(root / "teacher_plus", ["plus"], LEARNED, 10)
     if "one" in chosen:
-        models = {s: taught(root / f"cold_plus_{s}", ["plus"], COLD, s) for s in SEEDS}
+        models = {s: taught(root / f"cold_plus_{s}", ["plus"], COLD["one"], s) for s in SEEDS}
         arms = {"grpo": [], "full": term(f"teacher: {{model: {plus}}}", "full")}
         shown(root / "one", ["plus"], arms, models)
     if "two" in chosen:
         minus = taught(root / "teacher_minus", ["minus"], LEARNED, 11)
         both = f"teachers: {{plus: {{model: {plus}}}, minus: {{model: {minus}}}}}"
-        models = {s: taught(root / f"cold_both_{s}", ["plus", "minus"], COLD, s) for s in SEEDS}
+        models = {s: taught(root / f"cold_both_{s}", ["plus", "minus"], COLD["two"], s) for s in SEEDS}
         arms = {"grpo": [], "two_teachers": term(both, "full")}
         shown(root / "two", ["plus", "minus"], arms, models)
     if "spans" in chosen:
         small = ["policy.tiny.vocabulary=300"]
-        models = {s: taught(root / f"cold_spans_{s}", ["plus"], COLD, s, small) for s in SEEDS}
+        models = {s: taught(root / f"cold_spans_{s}", ["plus"], COLD["spans"], s, small) for s in SEEDS}
         other = f"teacher: {{policy: {{name: text, model: {plus}}}}}"
         arms = {"grpo": [], "top_k": term(other, "top_k", ", k: 32")}
         shown(root / "spans", ["plus"], arms, models)

@@ -2,23 +2,50 @@
 
     RewardBench 2             prompt, chosen [..], rejected [..], subset, id ("ref:3", "tied:3" of Ties)
     JudgeBench                question, response_A, response_B, label "A>B", source
-    VL-RewardBench            query, response [..], human_ranking [0, 1]
-    Multimodal RewardBench    Text, Output1, Output2, Better, Category
+    VL-RewardBench            id, image, query, response [..], human_ranking [0, 1]
+    Multimodal RewardBench    ID, Image, Text, Output1, Output2, Better, Category
 
-Sources: allenai/reward-bench rewardbench/utils.py (Ties), ScalerLab/JudgeBench utils/metrics.py.
+Sources: allenai/reward-bench rewardbench/utils.py (Ties), ScalerLab/JudgeBench utils/metrics.py,
+vl-rewardbench/VL_RewardBench cal.py at 6f64385b (groups), facebookresearch/multimodal_rewardbench
+scripts/2_get_accuracy.py at 3366b34a (groups). ProcessBench: `vlrl/beside/process_bench.py`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError
 
 TIES = "Ties"
+# columns with the pictures of a record: bytes, a map with bytes or path, or a path; the first that it has
+PICTURES = ("images", "image", "Image", "image_path")
+# VL-RewardBench: its data sets, as the paths of its pictures name them, and how ids of each begin
+VL_GROUPS = {
+    "vlfeedback": "general",
+    "wildvision-battle": "general",
+    "povid": "hallucination",
+    "rlhf-v": "hallucination",
+    "rlaif-v": "hallucination",
+    "reasoning_tasks": "reasoning",
+}
+VL_IDS = {
+    "RLAIF": "rlaif-v",
+    "RLHF": "rlhf-v",
+    "mathverse": "reasoning_tasks",
+    "mmmu": "reasoning_tasks",
+    "wildvision": "wildvision-battle",
+    "hallucination": "povid",
+}
+# Multimodal RewardBench: categories that are two, by how the id begins
+SPLIT_CATEGORIES = {
+    "safety": ("pairs", "safety/bias", "safety/toxicity"),
+    "reasoning": ("math", "reasoning/math", "reasoning/coding"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,12 +69,14 @@ def compared(row: Mapping[str, Any], number: int) -> Compared | None:
     if {"question", "response_A", "response_B", "label"} <= keys:
         return _ordered(row, "question", ("response_A", "response_B"), row["label"] == "A>B", "source")
     if {"Text", "Output1", "Output2", "Better"} <= keys:
-        return _ordered(row, "Text", ("Output1", "Output2"), row["Better"] == "Output1", "Category")
+        found = _ordered(row, "Text", ("Output1", "Output2"), row["Better"] == "Output1", "Category")
+        return replace(found, group=multimodal_group(found.group, str(row.get("ID", ""))))
     if {"query", "response", "human_ranking"} <= keys:
         first, second = row["response"]
         ranks = row["human_ranking"]
         best = (first, second) if ranks[0] < ranks[1] else (second, first)
-        return Compared(str(row["query"]), (str(best[0]),), (str(best[1]),), str(row.get("query_source", "")))
+        question = str(row["query"]).replace("<image>\n", "")
+        return Compared(question, (str(best[0]),), (str(best[1]),), vl_group(row))
     if {"chosen", "rejected"} <= keys:
         chosen, rejected = (
             tuple(str(text) for text in (row[key] if isinstance(row[key], (list, tuple)) else [row[key]]))
@@ -61,6 +90,41 @@ def compared(row: Mapping[str, Any], number: int) -> Compared | None:
         "chosen and rejected, or the columns of RewardBench 2, JudgeBench, VL-RewardBench or Multimodal "
         "RewardBench"
     )
+
+
+def vl_group(row: Mapping[str, Any]) -> str:
+    """VL-RewardBench's group of a record: by the folder of its picture, its source, or how its id begins.
+
+    >>> vl_group({"id": "mathverse_12"}), vl_group({"id": "x", "image_path": "images/povid/a.jpg"})
+    ('reasoning', 'hallucination')
+    """
+    folders = str(row.get("image_path", "")).split("/")[1:2]
+    for name in (*folders, str(row.get("query_source", "")).lower()):
+        if name in VL_GROUPS:
+            return VL_GROUPS[name]
+    start = re.split("[_-]", str(row.get("id", "")), maxsplit=1)[0]
+    return VL_GROUPS[VL_IDS.get(start, "vlfeedback")]
+
+
+def multimodal_group(category: str, name: str) -> str:
+    """Multimodal RewardBench's group of a record, from its category and its id.
+
+    >>> multimodal_group("safety", "PAIRS_1"), multimodal_group("reasoning", "EMMA_1")
+    ('safety/bias', 'reasoning/coding')
+    """
+    if category not in SPLIT_CATEGORIES:
+        return category
+    start, yes, no = SPLIT_CATEGORIES[category]
+    return yes if name.lower().startswith(start) else no
+
+
+def pictures_of(row: Mapping[str, Any]) -> list[Any]:
+    """What a record has of its pictures, as stored; [] without any."""
+    for name in PICTURES:
+        value = row.get(name)
+        if value is not None and value != "":
+            return list(value) if isinstance(value, (list, tuple)) else [value]
+    return []
 
 
 def _ordered(

@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vlrl.beside.attacks import RIGHT, AttackCase, Item, cases
 from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, summary
 from vlrl.beside.judge import Judge, Judgement, Question
+from vlrl.beside.process_bench import is_solution, scores, solutions
+from vlrl.beside.process_bench import judged as judged_steps
 from vlrl.plugins.registry import ConfigError
+from vlrl.types import Media
 
 FIELDS = {"question", "reference", "answer", "answer_a", "answer_b", "criteria"}
 
@@ -178,20 +181,27 @@ def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
     return found
 
 
-def labelled_rates(judge: Judge, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def labelled_rates(
+    judge: Judge, rows: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[Media, ...]] = ()
+) -> dict[str, Any]:
     """Accuracy on labelled data: rows of {question, answer, label, reference}, of {question, chosen,
-    rejected}, or of a benchmark (`vlrl/beside/benchmarks.py`), with its groups and their mean.
+    rejected}, or of a benchmark (`benchmarks.py`, `process_bench.py`), with its groups and their mean.
+    `pictures`: those of each row, which the judge sees.
 
     A pair is right where the chosen answer wins: by the pair's verdict in both orders, a win counting 1 and a
     loss -1 (JudgeBench's rule: a sum of 0 is wrong), or by values, where answers that share the highest one
     share the credit (RewardBench 2's).
     """
+    if any(map(is_solution, rows)):
+        found = solutions(rows)
+        return scores(found, judged_steps(judge, found))
     questions: list[Question] = []
     known = [compared(row, number) for number, row in enumerate(rows)]
     starts = []
-    for row, entry in zip(rows, known, strict=True):
+    for place, (row, entry) in enumerate(zip(rows, known, strict=True)):
         starts.append(len(questions))
-        questions += _questions_of(judge, row, entry)
+        seen = pictures[place] if pictures else ()
+        questions += [replace(one, images=seen) for one in _questions_of(judge, row, entry)]
     judged = judge.ask(questions)
     values = [judgement.value for judgement in judged]
     credits: list[tuple[str, float]] = []

@@ -19,6 +19,7 @@ from vlrl.types import Prompt
 
 TINY = "tiny"  # as model: random weights, for tests and proofs
 Form = Literal["completion", "chat"]
+REWARD_MODEL = Capability("reward_model", hint="rewards: {preference: {name: reward_model, model: FOLDER}}")
 VERIFIER_MODEL = Capability(
     "reference_reward_model", hint="rewards: {verified: {name: reference_reward_model, model: FOLDER}}"
 )

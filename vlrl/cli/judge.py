@@ -13,16 +13,20 @@ from typing import Annotated, Any
 
 import typer
 
+from vlrl.beside.benchmarks import pictures_of
 from vlrl.beside.check import JudgeReport, check, labelled_rates
 from vlrl.beside.judge import check_judge, open_judge
 from vlrl.cli.judge_write import JudgeRun, rubrics, rules
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.config import Config
+from vlrl.eval.media import SuitePicture
+from vlrl.eval.records import FORMATS, read_file
 from vlrl.pages.kit import render
 from vlrl.plugins.registry import ConfigError, build, get, load_plugin_file
 from vlrl.plugins.stages import Engine, Reward
 from vlrl.policy.family import Family
-from vlrl.services.files import read_jsonl, write_whole
+from vlrl.services.files import write_whole
+from vlrl.types import Media
 
 app = typer.Typer(name="judge", help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 OPTIONS = ("--reward", "--data", "--limit", "--json", "--save", "--page", "--help")
@@ -44,8 +48,9 @@ def check_judges(
         str,
         typer.Option(
             "--data",
-            help="JSONL of question, answer, label (and reference), of question, chosen, rejected, or of a "
-            "benchmark: RewardBench 2, JudgeBench, VL-RewardBench, Multimodal RewardBench.",
+            help="JSONL, JSON or parquet of question, answer, label (and reference), of question, chosen, "
+            "rejected, or of RewardBench 2, JudgeBench, ProcessBench, VL-RewardBench or Multimodal "
+            "RewardBench. Paths of pictures begin at the file's folder.",
         ),
     ] = "",
     limit: Annotated[int, typer.Option(help="Only the first items (0: all 12), and records.")] = 0,
@@ -71,13 +76,11 @@ def check_judges(
             "judge check: no reward of this config has a `judge`; name one, like rewards.answer={name: "
             "judged_answer, judge: {model: name@revision, engine: {...}}}"
         )
-    rows = read_jsonl(data) if data else []
-    if data and not rows:
-        raise ConfigError(f"--data: {data!r} is missing, or holds no records")
+    rows = labelled_records(data)[: limit or None] if data else []
     reports: dict[str, dict[str, Any]] = {}
     with redirect_stdout(sys.stderr):
         for slot, (spec, template) in found.items():
-            reports[slot] = _measured(config, slot, spec, template, rows[: limit or None], limit)
+            reports[slot] = _measured(config, slot, spec, template, rows, limit)
     if save:
         write_whole(Path(save), json.dumps(reports, indent=2) + "\n")
     typer.echo(
@@ -89,6 +92,37 @@ def check_judges(
         raise typer.Exit(1)
 
 
+Labelled = tuple[dict[str, Any], tuple[Media, ...]]
+
+
+def labelled_records(data: str) -> list[Labelled]:
+    """The records of a file, each with its pictures. Raises ConfigError for a missing or empty file, and for
+    a picture that is missing."""
+    path = Path(data).expanduser()
+    if not path.is_file() or path.suffix not in FORMATS:
+        raise ConfigError(f"--data: {data!r} is no file that can be read ({', '.join(FORMATS)})")
+    found: list[Labelled] = []
+    for number, row in enumerate(read_file(path)):
+        seen = []
+        for value in pictures_of(row):
+            entry = (
+                value
+                if isinstance(value, Mapping)
+                else {"bytes" if isinstance(value, bytes) else "path": value}
+            )
+            file = path.parent / str(entry.get("path") or "")
+            if not entry.get("bytes") and not file.is_file():
+                raise ConfigError(
+                    f"--data: record {number} of {data!r} names the picture {str(file)!r}, which is missing; "
+                    "put the data's folder of pictures beside the file"
+                )
+            seen.append(SuitePicture(entry.get("bytes") or file, f"record {number} of {data!r}"))
+        found.append((row, tuple(seen)))
+    if not found:
+        raise ConfigError(f"--data: {data!r} holds no records")
+    return found
+
+
 def judges_of(config: Config, only: str = "") -> Iterator[tuple[str, tuple[Mapping[str, Any], str]]]:
     """(slot, (the judge's config, the reward's template)) of the rewards that ask a judge."""
     for slot, spec in (config.tree.get("rewards") or {}).items():
@@ -98,7 +132,7 @@ def judges_of(config: Config, only: str = "") -> Iterator[tuple[str, tuple[Mappi
 
 
 def _measured(
-    config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[dict[str, Any]], limit: int
+    config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[Labelled], limit: int
 ) -> dict[str, Any]:
     where = f"rewards.{slot}.judge"
     spec = {key: value for key, value in spec.items() if key not in ("report", "unless_good")}
@@ -114,7 +148,9 @@ def _measured(
         try:
             report = check(judge, limit).to_plain()
             report |= {"model": judge.config.model, "template": judge.template.name}
-            return report | ({"data": labelled_rates(judge, rows)} if rows else {})
+            if rows:
+                report["data"] = labelled_rates(judge, *map(list, zip(*rows, strict=True)))
+            return report
         finally:
             judge.service.close()
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from vlrl.beside.process import open_process_reward_model
-from vlrl.beside.reward_model import VERIFIER_MODEL, open_reward_model, verifier_model, with_reference
+from vlrl.beside.reward_model import (
+    REWARD_MODEL,
+    VERIFIER_MODEL,
+    open_reward_model,
+    verifier_model,
+    with_reference,
+)
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stage import BeforeSetupError
@@ -36,6 +42,7 @@ class ByRewardModel(Reward):
     """
 
     needs_gold: ClassVar[bool] = False
+    provides = (REWARD_MODEL,)
     model: str = ""
     thoughts: bool = True
 
@@ -117,7 +124,7 @@ class ReferenceRewardModel(RewardModel):
     needs_gold: ClassVar[bool] = True
     correct_at: float = 0.5
     squash: Literal["none", "sigmoid"] = "sigmoid"
-    provides = (VERIFIER_MODEL,)
+    provides = (REWARD_MODEL, VERIFIER_MODEL)
 
     def setup(self, run: StageContext) -> None:
         Reward.setup(self, run)

@@ -1,5 +1,5 @@
-"""Sentinels of a judge in a run: answers that are known to be wrong are mixed into its calls, and its score
-is compared with what the rule says.
+"""Sentinels of a judge or a reward model in a run: answers that are known to be wrong are mixed into its
+calls, and its score is compared with what the rule says.
 
 judge_sentinel   callback: false accepts, and a score that rises while the answers get no better
 """
@@ -9,17 +9,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from vlrl.beside.attacks import WRONG, AttackCase, Item
 from vlrl.beside.check import FIELDS, accepted_answers, question_of
 from vlrl.beside.judge import Judge
+from vlrl.beside.reward_model import REWARD_MODEL
 from vlrl.functional.exact import mean
+from vlrl.methods.common.demonstrations import expert_rollout
 from vlrl.plugins.contexts import CallbackContext, PhaseContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import Callback, State
+from vlrl.plugins.stages import Callback, Reward, State
 from vlrl.services.failures import JudgeHackedError
-from vlrl.types import Group, Rollout, Row
+from vlrl.types import Group, Prompt, Rollout, Row
 
 GIBBERISH = "gibberish"
 LETTERS = "abcdefghijklmnopqrstuvwxyz     ,."
@@ -52,14 +54,15 @@ class JudgeSentinelState(State):
 @register("judge_sentinel")
 @dataclass(frozen=True, kw_only=True)
 class JudgeSentinel(Callback):
-    """Watches the judges of a run: every `every` steps each is asked about `probes` wrong answers to the
-    step's own questions, beside the run's calls and never from the cache.
+    """Watches the judges and reward models of a run: every `every` steps each is asked about `probes` wrong
+    answers to the step's own questions, beside the run's calls and never from the cache. A reward model
+    accepts what it scores as high as the row's demonstration, or its answer.
 
-    Hacked is a judge that accepts more than `limit` of the probes, and one whose mean score over `window`
+    Hacked is one that accepts more than `limit` of the probes, and one whose mean score over `window`
     steps is `rise` above that of the window in which it was closest to the rule, while the rule's rose by
     less than a quarter of that. The rule is the slot `gold`, or the outcome. vlrl original; attacks:
     arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: a probe without a verdict is no
-    acceptance. Raises ConfigError without a judge, JudgeHackedError with `on_hacked` stop.
+    acceptance. Raises ConfigError where there is nothing to watch, JudgeHackedError with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.
@@ -85,10 +88,14 @@ class JudgeSentinel(Callback):
         return JudgeSentinelState()
 
     def check(self, phase: PhaseContext) -> None:
-        if not any(getattr(reward, "judge", None) for reward in phase.rewards.values()):
+        if not any(
+            getattr(reward, "judge", None) or REWARD_MODEL in reward.provides
+            for reward in phase.rewards.values()
+        ):
             raise ConfigError(
-                "callbacks: 'judge_sentinel' watches a judge, and no reward asks one; drop it, or add a "
-                "reward with `judge`, like rewards.answer={name: judged_answer, judge: {...}}"
+                "callbacks: 'judge_sentinel' watches a judge or a reward model, and no reward asks one; drop "
+                "it, or add a reward with `judge`, like rewards.answer={name: judged_answer, judge: {...}}, "
+                f"or {REWARD_MODEL.hint}"
             )
         if self.gold and self.gold not in phase.rewards:
             raise ConfigError(
@@ -98,18 +105,23 @@ class JudgeSentinel(Callback):
 
     def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         numbers: dict[str, float] = {}
-        for slot, judge in judges_of(run).items():
+        for slot, watched in watched_of(run).items():
             if (run.phase_step + 1) % self.every == 0:
-                numbers |= self.probe(run, slot, judge)
+                numbers |= self.probe(run, slot, watched)
             numbers |= self.compare(run, slot)
         return numbers
 
-    def probe(self, run: CallbackContext, slot: str, judge: Judge) -> dict[str, float]:
-        """The share of wrong answers that the judge accepts, asked by one rank."""
-        rows = list({group.row.id: group.row for group in run.sampled_groups}.values())
+    def probe(self, run: CallbackContext, slot: str, watched: Judge | Reward) -> dict[str, float]:
+        """The share of wrong answers that the judge or reward model accepts, asked by one rank."""
+        prompts = list({group.row.id: group.prompt for group in run.sampled_groups}.values())
         told = [(0, 0, 0)]
         if not run.rank:
-            verdicts = verdicts_on(judge, rows, self.probes, f"{run.seed}/{run.step}/{slot}", run.step)
+            seed = f"{run.seed}/{run.step}/{slot}"
+            if isinstance(watched, Judge):
+                rows = [prompt.row for prompt in prompts]
+                verdicts = verdicts_on(watched, rows, self.probes, seed, run.step)
+            else:
+                verdicts = verdicts_by_score(watched, prompts, self.probes, seed, run)
             known = [verdict for verdict in verdicts if verdict is not None]
             told = [(sum(known), len(known), len(verdicts))]
         accepted, read, probes = run.gather(told)[0]
@@ -151,7 +163,7 @@ class JudgeSentinel(Callback):
     def truth(self, run: CallbackContext, rollout: Rollout) -> float | None:
         """1 or 0: whether the rule calls a rollout right; None without a rule."""
         slot = self.gold or run.outcome_slot(rollout.row)
-        if slot not in rollout.rewards or (not self.gold and slot in judges_of(run)):
+        if slot not in rollout.rewards or (not self.gold and slot in watched_of(run)):
             return None
         return float(run.rewards[slot].correct(rollout, rollout.rewards[slot]))
 
@@ -160,7 +172,8 @@ class JudgeSentinel(Callback):
         if slot not in self.state.hacked:
             self.state.hacked[slot] = run.step
             run.event("judge_hacked", {"slot": slot, "step": run.step, "what": what})
-            message = f"step {run.step}: the judge of reward {slot!r} is hacked: it {what}"
+            kind = "judge" if getattr(run.rewards[slot], "judge", None) else "reward model"
+            message = f"step {run.step}: the {kind} of reward {slot!r} is hacked: it {what}"
             message = message.replace("it its", "its")
             if self.on_hacked == "stop":
                 error = JudgeHackedError(
@@ -172,13 +185,15 @@ class JudgeSentinel(Callback):
             run.warn(message)
 
 
-def judges_of(run: CallbackContext) -> dict[str, Judge]:
-    """The opened judges by reward slot, of templates that probes fit."""
-    found = {}
+def watched_of(run: CallbackContext) -> dict[str, Judge | Reward]:
+    """By reward slot: the opened judges of templates that probes fit, and the rewards by a reward model."""
+    found: dict[str, Judge | Reward] = {}
     for slot, reward in run.rewards.items():
         judge = getattr(reward.state, "judge", None)
         if isinstance(judge, Judge) and attackable(judge):
             found[slot] = judge
+        elif REWARD_MODEL in reward.provides:
+            found[slot] = reward
     return found
 
 
@@ -211,6 +226,30 @@ def verdicts_on(judge: Judge, rows: Sequence[Row], count: int, seed: str, step: 
     if form == "score" and not with_gold:
         return [None if judgement.value is None else judgement.value > 0.5 for judgement in judged]
     return accepted_answers(judge, [case for case, _ in probes], judged)[: len(cases)]
+
+
+def verdicts_by_score(
+    reward: Reward, prompts: Sequence[Prompt], count: int, seed: str, run: CallbackContext
+) -> list[bool | None]:
+    """Whether a reward model scores each of `count` wrong answers as high as the right one: the row's target,
+    or its answer. Prompts without either, or with pictures that it cannot see, are left out."""
+    usable = {
+        prompt.row.id: prompt
+        for prompt in prompts
+        if not prompt.media and (prompt.row.target or prompt.row.answer is not None)
+    }
+    if not usable:
+        return []
+    asked: dict[str, list[str]] = {}
+    for case, row in probes_of([p.row for p in usable.values()], count, random.Random(seed)):
+        asked.setdefault(row.id, []).append(case.answer)
+    found: list[bool | None] = []
+    for name, wrong in asked.items():
+        prompt = usable[name]
+        texts = [prompt.row.target or str(prompt.row.answer), *wrong]
+        scores: Any = reward.score_group(Group(prompt, [expert_rollout(prompt, text, run) for text in texts]))
+        found += [score >= scores[0] for score in scores[1:]]
+    return found
 
 
 def probes_of(rows: Sequence[Row], count: int, rng: random.Random) -> list[tuple[AttackCase, Row]]:

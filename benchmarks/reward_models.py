@@ -1,0 +1,245 @@
+"""A policy trained by a scalar reward model, by a process reward model, and by the rule, from the same cold
+starts: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [few] [steps]`.
+
+The task: sums of three digits, an addition on each line. Both models are trained from answers that the cold
+policy sampled to the training questions: the scalar one on pairs of a right and a wrong one, the process one
+on the steps up to the first wrong one.
+
+    rule      the rule alone
+    scalar    the scalar model, squashed to 0..1        few     the same, trained on 40 pairs
+    process   the least probability of a step           steps   the same, trained on 40 solutions
+
+Prints how each model ranks answers of the cold policy to held-out questions; then, by arm, the held-out
+accuracy by the rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the
+mean of three seeds with its range.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.teachers import QUIET, ranged
+from vlrl.beside.process import open_process_reward_model
+from vlrl.beside.reward_model import open_reward_model
+from vlrl.config import load
+from vlrl.training import train
+from vlrl.types import Prompt, Row
+
+SEEDS, STEPS, COLD, SAMPLED, LEARNED, FEW = (0, 1, 2), 60, 80, 48, 120, 40
+BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
+ADDITION = re.compile(r"(\d+)\+(\d+)=(\d+)")
+RULE = "rewards.rule={name: numeric, weight: %s, tasks: [sums]}"
+MODELS = {"scalar": "reward_model, squash: sigmoid", "process": "step_reward_model"}
+ARMS = {"rule": "", "scalar": "scalar", "process": "process", "few": "scalar", "steps": "process"}
+SENTINEL = "callbacks.sentinel={name: judge_sentinel, every: 4, window: 8, gold: rule}"
+
+
+def sums(folder: Path) -> None:
+    """Two files of questions: those to train on, and the held-out fifth of all sums."""
+    for split, count in (("train", 2000), ("heldout", 100)):
+        rng, rows = random.Random(split), []
+        while len(rows) < count:
+            a, b, c = (rng.randint(0, 9) for _ in range(3))
+            if (random.Random(f"split {a} {b} {c}").random() < 0.2) != (split == "heldout"):
+                continue
+            target = f"{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}\n<answer>{a + b + c}</answer>"
+            row = {"question": f"{a}+{b}+{c}=", "answer": a + b + c, "target": target, "task": "sums"}
+            rows.append({"id": f"{split}-{len(rows)}", **row})
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def right_steps(question: str, text: str) -> list[tuple[str, float]]:
+    """The lines of a solution up to the first wrong one, each with whether it is right."""
+    a, b, c = map(int, question.rstrip("=").split("+"))
+    wanted = [f"{a}+{b}={a + b}", f"{a + b}+{c}={a + b + c}", f"<answer>{a + b + c}</answer>"]
+    found = []
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    for place, line in enumerate(lines):
+        right = place < len(wanted) and line == wanted[place]
+        found.append((line, float(right)))
+        if not right:
+            break
+    return found
+
+
+def run(folder: Path, words: Sequence[str], *, gone: str) -> dict[str, Any]:
+    """The summary of a run without phase `gone`, made where it is missing."""
+    if not (folder / "summary.json").exists():
+        begun = time.process_time()
+        train(load(BASE, [*words, f"output={folder}", f"phases.{gone}=null"]), overwrite=folder.exists())
+        (folder / "cpu_seconds").write_text(str(time.process_time() - begun))
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    return found
+
+
+def questions(root: Path, split: str = "train") -> list[str]:
+    """Overrides: the sums."""
+    return [
+        f"data.train.sums={{name: files, path: {root / f'{split}.jsonl'}}}",
+        f"data.heldout.sums={{name: files, path: {root / 'heldout.jsonl'}}}",
+        "sampling.max_tokens=40",
+        *QUIET,
+    ]
+
+
+def rl(model: str, seed: int, steps: int) -> list[str]:
+    """Overrides: a phase of reinforcement learning from a model."""
+    words = [f"seed={seed}", f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={steps}"]
+    words += ["phases.rl.prompts_per_step=32", "phases.rl.sampling.temperature=1.0", "max_refill_rounds=1"]
+    return [*words, "group_size=4"]
+
+
+def sampled(folder: Path, model: str, root: Path, split: str) -> list[dict[str, Any]]:
+    """Answers of a model to the questions of a split, with what the rule says: question, text, right."""
+    words = [*questions(root, split), *rl(model, 7, SAMPLED), RULE % 1.0, "watch.rollouts_every=1"]
+    run(folder, [*words, "optimizer.lr=1e-12", "phases.rl.optimizer.lr=1e-12"], gone="cold_start")
+    found = []
+    for file in sorted((folder / "rollouts").glob("*.parquet")):
+        for row in pq.read_table(file).to_pylist():
+            question = row["prompt"].removeprefix("user: ").strip()
+            found.append({"question": question, "text": row["completion"], "right": row["correct"]})
+    return found
+
+
+def records(kind: str, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Training records of a reward model: pairs of a right and a wrong answer to a question, or steps."""
+    by_question: dict[str, dict[bool, list[str]]] = {}
+    for answer in answers:
+        by_question.setdefault(answer["question"], {True: [], False: []})[answer["right"]].append(
+            answer["text"]
+        )
+        if kind == "process" and (steps := right_steps(answer["question"], answer["text"])):
+            scored = [{"step": text, "score": label} for text, label in steps]
+            yield {"question": answer["question"], "steps": scored}
+    if kind == "scalar":
+        for question, known in by_question.items():
+            for chosen, rejected in zip(known[True], known[False], strict=False):
+                yield {"prompt": question, "chosen": chosen, "rejected": rejected}
+
+
+def learned(folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any]], few: bool) -> str:
+    """A reward model, trained where it is missing. Returns its folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "records.jsonl"
+    made = list(records(kind, answers))
+    random.Random(0).shuffle(made)
+    made = made[:FEW] if few else made
+    file.write_text("".join(json.dumps({"id": str(n), **row}) + "\n" for n, row in enumerate(made)))
+    pairs = kind == "scalar"
+    words = [
+        f"data.train.given={{name: files, path: {file}, answers: optional}}",
+        f"rollout={{name: {'given_responses' if pairs else 'given_steps'}}}",
+        f"trainable={{name: reward_head, labels: {1 if pairs else 2}}}",
+        f"loss_terms={{own: {{name: {'bradley_terry' if pairs else 'step_labels'}}}}}",
+        "policy_loss={name: zero_loss}",
+        f"policy.model={model}",
+        "policy.tiny=null",
+        "threads=1",
+        "optimizer.lr=1e-3",
+        "prompts_per_step=32",
+        f"steps={LEARNED}",
+        f"output={folder / 'run'}",
+        *QUIET,
+    ]
+    if not (folder / "run" / "summary.json").exists():
+        train(load(["base/rl", "models/tiny_text"], words), overwrite=(folder / "run").exists())
+    return str(json.loads((folder / "run" / "summary.json").read_text())["checkpoint"])
+
+
+def ranked(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> float:
+    """The share of pairs of a right and a wrong answer to a question that a reward model ranks right."""
+    if kind == "scalar":
+        opened = open_reward_model(model)
+        prompts = [
+            Prompt(Row("x", a["question"]), ({"role": "user", "content": a["question"]},)) for a in answers
+        ]
+        scores = opened.scores([(prompt, a["text"]) for prompt, a in zip(prompts, answers, strict=True)])
+    else:
+        process = open_process_reward_model(model)
+        render = process.tokenizer.apply_chat_template
+        solutions = [
+            (
+                render(
+                    [{"role": "user", "content": a["question"]}], tokenize=False, add_generation_prompt=True
+                ),
+                [line.strip() for line in a["text"].split("\n") if line.strip()],
+            )
+            for a in answers
+        ]
+        scores = [min(values, default=-1.0) for values in process.scores(solutions)]
+    known: dict[str, list[tuple[bool, float]]] = {}
+    for answer, score in zip(answers, scores, strict=True):
+        known.setdefault(answer["question"], []).append((answer["right"], score))
+    won = [
+        float(a > b)
+        for several in known.values()
+        for right, a in several
+        for other, b in several
+        if right and not other
+    ]
+    return statistics.mean(won)
+
+
+def shown(arm: str, runs: Sequence[Path]) -> None:
+    """Print a line of an arm's three runs."""
+    held: dict[str, list[float]] = {"before": [], "after": []}
+    paid: dict[str, list[float]] = {}
+    noticed = []
+    for folder in runs:
+        summary = json.loads((folder / "summary.json").read_text())
+        held["before"].append(statistics.mean(summary["heldout"]["start"].values()))
+        held["after"].append(statistics.mean(summary["heldout"]["final"].values()))
+        log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for slot in ("rule", "model"):
+            for name, part in (("first 4", log[:4]), ("last 4", log[-4:])):
+                values = [line[f"reward/{slot}"] for line in part if f"reward/{slot}" in line]
+                if values:
+                    paid.setdefault(f"{slot}, {name} steps", []).append(statistics.mean(values))
+        lines = (folder / "events.jsonl").read_text().splitlines()
+        hacked = [event for event in map(json.loads, lines) if event["kind"] == "judge_hacked"]
+        noticed.append("; ".join(f"step {event['step']}: {event['what']}" for event in hacked) or "nothing")
+    cost = statistics.mean(float((folder / "cpu_seconds").read_text()) / STEPS for folder in runs)
+    print(f"{arm}: held out " + ", ".join(f"{name} {ranged(values)}" for name, values in held.items()))
+    print("  paid: " + "; ".join(f"{name} {ranged(values)}" for name, values in paid.items()))
+    if ARMS[arm]:
+        print(f"  the sentinel noticed: {' | '.join(noticed)}")
+    print(f"  {cost:.2f} CPU-s a step", flush=True)
+
+
+def main() -> None:
+    """Run the named arms."""
+    folder, *chosen = sys.argv[1:]
+    root = Path(folder).resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    sums(root)
+    words = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={COLD}"]
+    model = str(run(root / "cold", words, gone="rl")["checkpoint"])
+    answers = sampled(root / "answers", model, root, "train")
+    unseen = sampled(root / "unseen", model, root, "heldout")
+    rate = statistics.mean(float(answer["right"]) for answer in answers)
+    print(f"{len(answers)} answers of the cold policy, {rate:.3f} right", flush=True)
+    for arm in chosen or ARMS:
+        kind, more = ARMS[arm], [RULE % 1.0]
+        if kind:
+            own = learned(root / f"model_{arm}", kind, model, answers, arm in ("few", "steps"))
+            print(f"{arm}: {ranked(kind, own, unseen):.3f} of held-out pairs ranked right", flush=True)
+            reward = f"rewards.model={{name: {MODELS[kind]}, model: {own}, weight: 1.0}}"
+            more = [RULE % 0.0, reward, SENTINEL]
+        runs = [root / arm / f"seed-{seed}" for seed in SEEDS]
+        for seed, out in zip(SEEDS, runs, strict=True):
+            run(out, [*questions(root), *rl(model, seed, STEPS), *more], gone="cold_start")
+        shown(arm, runs)
+
+
+if __name__ == "__main__":
+    main()
