@@ -21,7 +21,7 @@ from vlrl.config import load
 from vlrl.training import train
 
 SEEDS, LEARNED = (0, 1, 2), 300
-STEPS = {"one": 24, "two": 80, "spans": 80}
+STEPS = {"one": 24, "two": 80, "spans": 24}
 COLD = {"one": 40, "two": 80, "spans": 40}  # of demonstrations: two tasks need twice as many as one
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 QUIET = ["watch.rollouts_every=0", "watch.checkpoint_every=0", "watch.live=false", "watch.activity_steps=0"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 from judge_kit import judge_of
@@ -16,14 +17,14 @@ from vlrl.beside.judge import check_judge
 from vlrl.cli.judge import app
 from vlrl.config import load
 from vlrl.engine.fake import Fake
-from vlrl.methods.core.judge_sentinel import ATTACKS, probes_of, verdicts_on
+from vlrl.methods.core.judge_sentinel import ATTACKS, probes_of, verdicts_by_score, verdicts_on
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import JudgeHackedError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import train_step
 from vlrl.training import train
-from vlrl.types import Row
+from vlrl.types import Prompt, Row
 
 ENGINE = (
     "engine={name: fake, options: ['<answer>{answer}</answer>', '<answer>1</answer>', "
@@ -202,3 +203,63 @@ def test_a_report_must_be_about_this_judge(tmp_path):
     (tmp_path / "no.json").write_text('{"a": {"model": "other@1", "kind": "good", "template": "pair"}}')
     with pytest.raises(ConfigError, match="says nothing of j@1"):
         check_judge(spec, "rewards.a.judge")
+
+
+# --- reward models ------------------------------------------------------------------------------------------
+
+
+def reward_model_session(tmp_path, said):
+    """An open session whose reward model says a function of (step, question, response); `arithmetic` is the
+    rule."""
+    words = [
+        "rewards.judge={name: reward_model, model: tiny, squash: sigmoid}",
+        "callbacks.judge.gold=arithmetic",
+    ]
+    run = Session(Plan.of(config(f"output={tmp_path}", *words)))
+    run.open()
+    run.enter(0)
+    run.engine.sync(run.policy)
+    run.rewards["judge"].state.model = SimpleNamespace(
+        scores=lambda pairs: [said(run.step, prompt.row, text) for prompt, text in pairs]
+    )
+    return run
+
+
+def knows(step, row, text):
+    return 3.0 if re.sub(r"</?answer>", "", text).strip() == str(row.answer) else -3.0
+
+
+def test_a_reward_model_that_turns_is_noticed_and_an_honest_one_never(tmp_path, caplog):
+    run = reward_model_session(tmp_path / "a", lambda step, *seen: 3.0 if step >= 5 else knows(step, *seen))
+    rates = [train_step(run).metrics for _ in range(8)]
+    assert [m["judge/false_accepts"] for m in rates if "judge/false_accepts" in m] == [0, 0, 1, 1]
+    assert run.callbacks["judge"].state.hacked == {"judge": 6}
+    (found,) = [r.getMessage() for r in caplog.records if "is hacked" in r.getMessage()]
+    assert found.startswith(
+        "step 6: the reward model of reward 'judge' is hacked: it accepts 10 of 10 answers"
+    )
+    honest_run = reward_model_session(tmp_path / "b", knows)
+    rates = [train_step(honest_run).metrics for _ in range(8)]
+    assert honest_run.callbacks["judge"].state.hacked == {}
+    assert all(m.get("judge/false_accepts", 0) == 0 for m in rates)
+
+
+def test_a_reward_model_that_pays_a_phrase_is_noticed_by_its_gap(tmp_path, caplog):
+    def phrase(step, row, text):
+        return 3.0 if step >= 4 and "step by step" in text and "<answer>" in text else knows(step, row, text)
+
+    run = reward_model_session(tmp_path, phrase)
+    metrics = [train_step(run).metrics for _ in range(9)]
+    assert all(m.get("judge/false_accepts", 0) == 0 for m in metrics)  # no probe has the phrase
+    (found,) = [r.getMessage() for r in caplog.records if "is hacked" in r.getMessage()]
+    assert re.search(r"its score rose by 0\.\d+ in \d steps, and the rule's by -?0\.\d+", found)
+
+
+def test_probes_of_a_reward_model_leave_out_rows_without_an_answer(tmp_path):
+    run = reward_model_session(tmp_path, knows)
+    reward = run.rewards["judge"]
+    (message,) = ({"role": "user", "content": "Write."},)
+    bare = Prompt(Row("a", "Write.", None), (message,))
+    assert verdicts_by_score(reward, [bare], 5, "s", run) == []
+    known = Prompt(Row("b", "2+2?", 4), ({"role": "user", "content": "2+2?"},))
+    assert verdicts_by_score(reward, [bare, known], 5, "s", run) == [False] * 5
