@@ -8,6 +8,7 @@
         `setting`: the source's setting that names the file (path); `phase`: the phase that has the source
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
+    knowledge: {title: passages}, the SQLite file of `select.passages.knowledge`
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An
         answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
         (done), `invalid` the actions that could not be carried out. `notes`: what its rollout strategy adds
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -39,6 +41,7 @@ from task_kit import judge_opened
 from vlrl_rewards.text.faithful import PROXY_ANSWER
 from vlrl_rewards.text.group import PARAPHRASED
 
+from vlrl.beside.knowledge import SEPARATOR
 from vlrl.config import at, load
 from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS, TURN_PARTS, Action
 from vlrl.plugins.registry import build
@@ -58,6 +61,7 @@ FAMILIES = {
     **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl"), VISION),
 }
 NOTES = {note.name: note for note in (PROXY_ANSWER, PARAPHRASED)}
+KNOWLEDGE = "knowledge_base.db"
 PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
 
 
@@ -81,6 +85,12 @@ def write(case: Mapping[str, Any], folder: Path) -> None:
         Image.fromarray(pixels).save(path)
     for name, (width, height, seconds) in case.get("clips", {}).items():
         write_clip(folder / name, width, height, seconds)
+    if "knowledge" in case:
+        with sqlite3.connect(folder / KNOWLEDGE) as database:
+            database.execute("CREATE TABLE documents (title PRIMARY KEY, text)")
+            rows = [(title, SEPARATOR.join(parts)) for title, parts in case["knowledge"].items()]
+            database.executemany("INSERT INTO documents VALUES (?, ?)", rows)
+        database.close()
     records, path = [one["record"] for one in case["cases"]], folder / case["file"]
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".jsonl":
@@ -149,6 +159,7 @@ class Read:
             ),
             *on_disk(case, source),
             *(f"{source}.{key}={value}" for key, value in where.items()),
+            *([f"select.passages.knowledge={folder / KNOWLEDGE}"] if "knowledge" in case else ()),
             *case.get("words", ()),
         ]
         config = load(case["config"], words)
