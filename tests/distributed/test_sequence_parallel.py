@@ -83,10 +83,41 @@ def test_slices_give_the_log_probs_and_gradients_of_one_rank() -> None:
 
 
 @pytest.mark.deepspeed
+def test_adapters_replayed_experts_bfloat16_and_flex_attention_run_in_slices() -> None:
+    """Experts that the router would not choose, an adapter that is no longer zero, layers recomputed. Flex
+    attention without a gradient: torch has no backward pass of it on a CPU."""
+    words = [
+        "text:kind=qwen3_moe,experts=8,replay=1,lora=1,ck=1",
+        "qwen2_5_vl:prompts=text+image,lora=1,dtype=bfloat16",
+        "qwen2_5_vl:prompts=text+image,attn=flex",
+    ]
+    verify_equal(2, words)
+
+
+@pytest.mark.deepspeed
+@pytest.mark.slow
+def test_groups_of_ranks_have_rows_of_their_own() -> None:
+    """Two groups of two ranks, whose rows differ in number of tokens."""
+    verify_equal(
+        4, ["qwen2_5_vl:prompts=text+image,longest=40,group=2", "text:kind=qwen3_moe,group=2,lora=1"]
+    )
+
+
+@pytest.mark.deepspeed
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_every_family_that_is_not_refused_runs_in_slices(ranks: int) -> None:
     verify_equal(ranks, FAMILIES)
+
+
+def verify_metrics(one: list[dict], other: list[dict]) -> None:
+    """Two runs' metrics are equal, but for what counts a rank's own sampling."""
+    own = {"engine/decode_steps", "engine/rows_per_step", "engine/media_encoded"}
+    assert len(one) == len(other) == 5
+    for a, b in zip(one, other, strict=True):
+        assert set(a) == set(b)
+        for name in set(a) - own:
+            assert b[name] == pytest.approx(a[name], rel=2e-3 if name == "grad_norm" else 1e-4, abs=1e-6)
 
 
 @pytest.mark.deepspeed
@@ -102,8 +133,22 @@ def test_a_run_on_shared_rows_writes_the_metrics_of_one_process(
     for step in (4, 5):
         shutil.rmtree(output / "checkpoints" / f"step-{step:06d}")
     run(command(launcher(engine), output, "sequence_parallel=2", "--resume"))
-    assert len(metrics(output)) == 5
-    for one, two in zip(metrics(alone), metrics(output), strict=True):
-        assert set(one) == set(two)
-        for name in set(one) - {"engine/decode_steps", "engine/rows_per_step"}:  # a rank samples its own rows
-            assert two[name] == pytest.approx(one[name], rel=2e-3 if name == "grad_norm" else 1e-4, abs=1e-6)
+    verify_metrics(metrics(alone), metrics(output))
+
+
+@pytest.mark.deepspeed
+@pytest.mark.slow
+def test_two_groups_of_two_ranks_write_the_metrics_of_one_process(alone: Path, tools, tmp_path: Path) -> None:
+    run, command, launcher, metrics = tools
+    run(command(launcher("ddp", 4), tmp_path / "run", "sequence_parallel=2"))
+    verify_metrics(metrics(alone), metrics(tmp_path / "run"))
+
+
+@pytest.mark.deepspeed
+@pytest.mark.slow
+def test_an_adapter_on_a_mixture_takes_several_updates_a_pass_in_slices(tools, tmp_path: Path) -> None:
+    """Six optimizer steps of each batch, with the experts that the engine chose."""
+    run, command, launcher, metrics = tools
+    run(command([], tmp_path / "one", config="mixture.yaml"))
+    run(command(launcher("ddp"), tmp_path / "two", "sequence_parallel=2", config="mixture.yaml"))
+    verify_metrics(metrics(tmp_path / "one"), metrics(tmp_path / "two"))
