@@ -62,10 +62,9 @@ class Exgrpo(Shuffle):
     A bucket (prompts with m correct rollouts when last seen) is drawn with weight exp(-(m - G/2)^2 / 2), a
     prompt within it uniformly, without replacement. The pool keeps a prompt's correct rollouts, at most
     `keep`, no text twice; prompts solved by all rollouts leave it for good and are not drawn in later epochs
-    (as long as `TOLERANCE` more rows than a step's are left); prompts solved by none do not enter. It opens
-    for good once a step's share of correct rollouts exceeds `start`. The strategy
-    `exgrpo.with_experience` replays the stored rollouts. All ranks learn from all groups, so their pools are
-    equal.
+    (while a step's rows and `TOLERANCE` are left); prompts solved by none do not enter. It opens for good
+    once a step's share of correct rollouts exceeds `start`. All ranks learn from all groups, so their pools
+    are equal.
     """
 
     ratio: float = 0.5
