@@ -67,8 +67,9 @@ class ZeroSearch(SearchTool):
     name@revision, engine: config}) sees question, gold answer and query. Noise is drawn from the episode's
     seed and the turn's text. Logs `zerosearch/noise` (P) and `zerosearch/noisy_queries` (share). Paper: Sun
     et al. 2025 (ZeroSearch), arXiv:2505.04588, sec. 3 (curriculum rollout); Alibaba-NLP/ZeroSearch at
-    2d4cdca, llm_agent/generation.py. Deviates: the wording of the prompts is ours; a turn that is cut at the length limit ends the episode. Edge: a reply without
-    documents is shown as one; a simulator that fails is the environment's failure.
+    2d4cdca, llm_agent/generation.py. Deviates: the wording of the prompts is ours; a turn that is cut at the
+    length limit ends the episode. Edge: a reply without documents is shown as one; a simulator that fails is
+    the environment's failure.
     """
 
     simulator: Mapping[str, Any] = field(default_factory=dict)
