@@ -33,12 +33,12 @@ class Pure(GroupRelative):
 
         A_{i,t} = outcome RLOO_i + sum_{k >= step of t} (r'_k - b_k),  r' = softmin(r / T) r
 
-    r are the step scores of a rollout; the return of r' is close to the smallest of them. b_k
-    is the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
+    r are the step scores of a rollout; the return of r' is near the smallest. b_k is
+    the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
     "step" the mean over the others of their r' per step. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275,
     eq. 5-8; T 0.1, outcome 1 (verifiable_reward_coef) and the token baseline as in the released code.
     Deviates: its whitening also counts zeros and padding. Edge: a rollout without steps, and the tokens after
-    the last step, have only the outcome; a rollout whose siblings have no steps has no baseline.
+    the last step, have only the outcome; without steps of siblings there is no baseline.
 
     Attributes:
         mask_ends: The last token of a step has advantage 0 (it never counts in its step).
