@@ -80,6 +80,7 @@ PROGRAMS = {
             "icpl",
             "auto_mc_reward",
             "datasets/arpo",
+            "datasets/prime",
             "gen_abstraction",
             "efagen",
             "llm_i",
@@ -148,6 +149,7 @@ MODELS = {
     "datasets/verif": [f"rewards.rules.judge={SAYS_YES}"],
     "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
     "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
+    "datasets/rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
     "rlmt": ["rewards.preference.model=tiny"],
     "autorule": [
         "rewards.preference.model=tiny",
@@ -164,6 +166,7 @@ MODELS = {
     "debate_based_justifiability_reward": [f"rewards.debate.judge={SAYS_YES}"],
     "kdrl": ["loss_terms.teacher.teacher.model=start"],
     "knowrl": [f"rewards.facts.judge={SAYS_YES}"],
+    "datasets/knowrl": [f"rewards.facts.judge={SAYS_YES}"],
     "thinkprm": [f"rollout.teacher={SAYS_YES}"],
     "sophiavl_r1": [f"rewards.thinking.judge={SAYS_YES}"],
     "datasets/sophiavl_r1": [f"rewards.thinking.judge={SAYS_YES}"],
