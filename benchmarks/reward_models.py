@@ -1,5 +1,6 @@
 """A policy trained by a scalar reward model, by a process reward model, and by the rule, from the same cold
-starts: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [few] [steps]`.
+starts: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [few] [steps]
+[lr=3e-4]`.
 
 The task: sums of three digits, an addition on each line. Both models are trained from answers that the cold
 policy sampled to the training questions: the scalar one on pairs of a right and a wrong one, the process one
@@ -96,7 +97,7 @@ def rl(model: str, seed: int, steps: int) -> list[str]:
     """Overrides: a phase of reinforcement learning from a model."""
     words = [f"seed={seed}", f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={steps}"]
     words += ["phases.rl.prompts_per_step=32", "phases.rl.sampling.temperature=1.0", "max_refill_rounds=1"]
-    return [*words, "group_size=4", "phases.rl.optimizer.lr=3e-4"]  # 1e-3 loses what the cold start learned
+    return [*words, "group_size=4", "phases.rl.optimizer.lr=3e-4"]
 
 
 def sampled(folder: Path, model: str, root: Path, split: str) -> list[dict[str, Any]]:
@@ -218,16 +219,18 @@ def shown(arm: str, runs: Sequence[Path]) -> None:
 
 def main() -> None:
     """Run the named arms."""
-    folder, *chosen = sys.argv[1:]
+    folder, *words = sys.argv[1:]
+    chosen = [word for word in words if not word.startswith("lr=")]
+    rate = [f"phases.rl.optimizer.{word}" for word in words if word.startswith("lr=")]
     root = Path(folder).resolve()
     root.mkdir(parents=True, exist_ok=True)
     sums(root)
-    words = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={COLD}"]
-    model = str(run(root / "cold", words, gone="rl")["checkpoint"])
+    cold = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={COLD}"]
+    model = str(run(root / "cold", cold, gone="rl")["checkpoint"])
     answers = sampled(root / "answers", model, root, "train")
     unseen = sampled(root / "unseen", model, root, "heldout")
-    rate = statistics.mean(float(answer["right"]) for answer in answers)
-    print(f"{len(answers)} answers of the cold policy, {rate:.3f} right", flush=True)
+    share = statistics.mean(float(answer["right"]) for answer in answers)
+    print(f"{len(answers)} answers of the cold policy, {share:.3f} right", flush=True)
     for arm in chosen or ARMS:
         kind, more = ARMS[arm], [RULE % 1.0]
         if kind:
@@ -237,7 +240,7 @@ def main() -> None:
             more = [RULE % 0.0, reward, SENTINEL, "outcome=rule"]  # held-out accuracy is the rule's
         runs = [root / arm / f"seed-{seed}" for seed in SEEDS]
         for seed, out in zip(SEEDS, runs, strict=True):
-            run(out, [*questions(root), *rl(model, seed, STEPS), *more], gone="cold_start")
+            run(out, [*questions(root), *rl(model, seed, STEPS), *rate, *more], gone="cold_start")
         shown(arm, runs)
 
 
