@@ -48,7 +48,8 @@ SENTINEL = "callbacks.sentinel={name: judge_sentinel, every: 4, window: 8, gold:
 def sums(folder: Path) -> None:
     """Two files of questions: those to train on, and the held-out fifth of all sums."""
     for split, count in (("train", 2000), ("heldout", 100)):
-        rng, rows = random.Random(split), []
+        rng = random.Random(split)
+        rows: list[dict[str, Any]] = []
         while len(rows) < count:
             a, b, c = (rng.randint(0, 9) for _ in range(3))
             if (random.Random(f"split {a} {b} {c}").random() < 0.2) != (split == "heldout"):
@@ -166,7 +167,7 @@ def ranked(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> float:
         ]
         scores = opened.scores([(prompt, a["text"]) for prompt, a in zip(prompts, answers, strict=True)])
     else:
-        process = open_process_reward_model(model)
+        process = open_process_reward_model(model, "\n", None)
         render = process.tokenizer.apply_chat_template
         solutions = [
             (

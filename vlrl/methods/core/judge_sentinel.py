@@ -192,7 +192,7 @@ def watched_of(run: CallbackContext) -> dict[str, Judge | Reward]:
         judge = getattr(reward.state, "judge", None)
         if isinstance(judge, Judge) and attackable(judge):
             found[slot] = judge
-        elif REWARD_MODEL in reward.provides:
+        elif isinstance(reward, Reward) and REWARD_MODEL in reward.provides:
             found[slot] = reward
     return found
 
