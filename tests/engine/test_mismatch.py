@@ -86,11 +86,14 @@ def test_no_mismatch_is_one_and_infinities_stay_finite():
         ("tis", {"cap": -1.0}),
         ("tis", {"cap": 1.0, "floor": 2.0}),
         ("tis", {"level": "word"}),
+        ("tis", {"by_length": True}),
+        ("tis", {"level": "sequence", "cap": 0.9, "by_length": True}),
+        ("tis", {"level": "sequence", "floor": 1.1, "by_length": True}),
         ("icepop", {"low": 6.0}),
     ],
 )
 def test_refused(name, bad):
-    with pytest.raises(ConfigError, match=next(iter(bad))):
+    with pytest.raises(ConfigError, match=list(bad)[-1]):
         build(TokenWeight, {"name": name, **bad})
 
 

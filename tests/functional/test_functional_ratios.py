@@ -171,3 +171,46 @@ def test_off_policy_sequence_mask():
     assert F.off_policy_sequence_mask(logp, sampled, advantages, mask, delta=0.51).tolist() == [[1, 1, 1]] * 3
     towards = F.off_policy_sequence_mask(sampled, logp, advantages, mask, delta=0.49)
     assert towards.tolist() == [[1, 1, 1]] * 3  # a policy that makes the sequence likelier is not masked
+
+
+@pytest.mark.parametrize(
+    ("level", "mode", "ratio", "tokens", "expected"),
+    [
+        ("sequence", "truncate", 1.1, 4, 1.44),  # 1.1^4 = 1.4641 above 1.2^2
+        ("sequence", "truncate", 1.04, 4, 1.16985856),  # 1.04^4 below 1.2^2, which is left as it is
+        ("sequence", "truncate", 1.3, 1, 1.2),
+        ("sequence", "truncate", 1.1, 9, 1.728),  # 1.1^9 = 2.3579 above 1.2^3
+        ("sequence", "mask", 0.9, 4, 0.6561),  # 0.9^4 above 0.8^2 = 0.64
+        ("sequence", "mask", 0.88, 4, 0.0),  # 0.88^4 = 0.59969536 below it
+        ("sequence", "mask", 1.1, 4, 0.0),
+        ("geometric", "truncate", 1.15, 4, 1.0954451),  # sqrt(1.2)
+        ("geometric", "truncate", 1.05, 4, 1.05),
+        ("geometric", "mask", 0.88, 4, 0.0),  # below sqrt(0.8) = 0.894427
+        ("token", "truncate", 1.3, 1, 1.2),
+    ],
+)
+def test_bounds_of_sequences_go_with_the_root_of_their_length(
+    level: str, mode: str, ratio: float, tokens: int, expected: float
+) -> None:
+    """A row with padding: its length is that of its mask."""
+    old = torch.full((1, 12), log(ratio))
+    mask = torch.arange(12)[None] < tokens
+    options = {"level": level, "mode": mode, "cap": 1.2, "floor": 0.8, "by_length": True}
+    weight = F.importance_weights(old, torch.zeros(1, 12), mask, **options)[0, 0]
+    assert weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_by_length_keeps_the_share_of_rounding_that_is_cut_the_same_for_all_lengths() -> None:
+    """Log ratios that are independent with a deviation of 0.05: a fixed cap cuts more of longer rows, one by
+    length does not."""
+    drawn = torch.Generator().manual_seed(0)
+    shares = {}
+    for tokens in (1, 16, 256):
+        old = 0.05 * torch.randn(4000, tokens, generator=drawn)
+        rows = old, torch.zeros_like(old)
+        for by_length in (True, False):
+            weight = F.importance_weights(*rows, level="sequence", cap=1.05, by_length=by_length)
+            exact = F.importance_weights(*rows, level="sequence", cap=None)
+            shares[tokens, by_length] = (weight < exact).float().mean().item()
+    assert max(abs(shares[n, True] - shares[1, True]) for n in (16, 256)) < 0.03
+    assert shares[256, False] > shares[1, False] + 0.2

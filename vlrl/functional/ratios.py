@@ -72,6 +72,7 @@ def importance_weights(
     mode: str = "truncate",
     cap: float | None = 2.0,
     floor: float = 0.0,
+    by_length: bool = False,
 ) -> Tensor:
     """Truncated importance sampling (TIS), and masked importance sampling, between the trainer's and the
     sampler's log-probs.
@@ -81,6 +82,8 @@ def importance_weights(
 
     rho is the token's ratio ("token"), the product over the sequence's tokens ("sequence"), or that product's
     T-th root ("geometric", as in GSPO, arXiv:2507.18071, eq. 7). log rho is bounded to [-20, 20].
+    `by_length`: the bounds are those of one token. Rounding adds up as a random walk, so those of a sequence
+    are cap^sqrt(T), and cap^(1/sqrt(T)) of its root; floor alike (vlrl original).
     Paper: truncation: Ionides 2008, in IMPALA, arXiv:1802.01561, eq. 1; as the behaviour weight of decoupled
     PPO: Fu et al. 2025, arXiv:2505.24298.
 
@@ -92,6 +95,7 @@ def importance_weights(
         mode: "truncate" or "mask".
         cap: the largest ratio; None for no bound.
         floor: the smallest ratio that mode "mask" keeps; "truncate" ignores it.
+        by_length: whether the bounds of levels "sequence" and "geometric" go with the number of tokens.
 
     Returns:
         (B, T) for level "token", else (B, 1); without gradient.
@@ -118,9 +122,14 @@ def importance_weights(
     if level == "geometric":
         log_rho = log_rho / lengths(kept_BT, log_rho.dtype).unsqueeze(-1)
     rho = log_rho.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+    low, high = (torch.tensor(bound, dtype=rho.dtype, device=rho.device) for bound in (floor, limit))
+    if by_length and level != "token":
+        root_B1 = lengths(kept_BT, rho.dtype).clamp(min=1).sqrt().unsqueeze(-1)
+        power_B1 = root_B1 if level == "sequence" else 1 / root_B1
+        low, high = low**power_B1, high**power_B1
     if mode == "truncate":
-        return rho.clamp(max=limit)
-    return torch.where((rho >= floor) & (rho <= limit), rho, 0.0)
+        return torch.minimum(rho, high)
+    return torch.where((rho >= low) & (rho <= high), rho, 0.0)
 
 
 def batch_normalised(weight_BT: Tensor, mask_BT: Tensor | None = None, *, level: str = "token") -> Tensor:

@@ -58,6 +58,8 @@ class TIS(TokenWeight):
         normalise: Divides the weights by their mean over the trained tokens (or rollouts) of the step, on all
             ranks, so that the correction does not change the size of the loss (batch normalisation of
             verl-project/verl 1dda039b, rollout_corr_helper.py).
+        by_length: `cap` and `floor` are those of one token: a sequence of T has cap^sqrt(T), its root
+            cap^(1/sqrt(T)), since rounding adds up as a random walk (vlrl original).
     """
 
     corrects_engine = True
@@ -66,8 +68,18 @@ class TIS(TokenWeight):
     cap: float = 2.0
     floor: float = 0.0
     normalise: bool = False
+    by_length: bool = False
 
     def __post_init__(self) -> None:
+        if self.by_length and self.level == "token":
+            raise ValueError(
+                "by_length=True has no effect with level='token', whose bounds are those of one token; set "
+                "level to 'sequence' or 'geometric', or leave by_length out"
+            )
+        if self.by_length and 0 < self.cap < 1:
+            raise ValueError(f"by_length=True works with a cap of at least 1 (0: none), got cap={self.cap}")
+        if self.by_length and self.floor > 1:
+            raise ValueError(f"by_length=True works with a floor of at most 1, got floor={self.floor}")
         if self.cap < 0 or not 0 <= self.floor <= (self.cap or float("inf")):
             raise ValueError(
                 f"cap={self.cap} must be positive (0: none), floor={self.floor} between 0 and cap"
@@ -107,7 +119,14 @@ class TIS(TokenWeight):
         """The weights, not normalised."""
         cap = self.cap or None
         return functional.importance_weights(
-            old_BT, sampled_BT, mask_BT, level=self.level, mode=self.mode, cap=cap, floor=self.floor
+            old_BT,
+            sampled_BT,
+            mask_BT,
+            level=self.level,
+            mode=self.mode,
+            cap=cap,
+            floor=self.floor,
+            by_length=self.by_length,
         )
 
     def __call__(self, x: LossInputs) -> Tensor:
