@@ -3,6 +3,7 @@ number of ranks goes on."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -54,6 +55,24 @@ def test_one_process_two_ranks_and_one_again_learn_what_one_does(
     for place, launch in enumerate((*(launcher(engine) for engine in engines), [])):
         run(command(launch, forget(output, after=3 if place else 1), "--resume"))
         verify_alike(metrics(alone), metrics(output))
+
+
+@pytest.mark.slow
+def test_zero3_ranks_with_different_numbers_of_logit_chunks_learn_what_one_does(
+    alone: Path, tools, tmp_path: Path
+) -> None:
+    """Every weight is a share, as those of models of release size are: a small one would be kept whole."""
+    run, command, launcher, metrics = tools
+    config = json.loads((ROOT / "configs/deepspeed/zero3.json").read_text())
+    config["zero_optimization"]["stage3_param_persistence_threshold"] = 0
+    (tmp_path / "zero3.json").write_text(json.dumps(config))
+    launch = (ROOT / "configs/accelerate/zero3.yaml").read_text()
+    path = tmp_path / "zero3.yaml"
+    path.write_text(launch.replace("configs/deepspeed/zero3.json", str(tmp_path / "zero3.json")))
+    words = launcher("zero3")
+    words[words.index("--config_file") + 1] = str(path)
+    run(command(words, tmp_path / "run", "policy.chunk=2"))
+    verify_alike(metrics(alone), metrics(tmp_path / "run"))
 
 
 def rank_of(pid: int) -> str | None:

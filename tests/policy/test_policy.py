@@ -174,6 +174,25 @@ def test_scores_by_hand(chunk: int) -> None:
     torch.testing.assert_close(cold["logp"], torch.tensor([math.log(0.9)]))  # odds 3 : 1 become 9 : 1
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 6])
+def test_the_output_layer_is_called_equally_often_whatever_the_number_of_tokens(count: int) -> None:
+    """As ZeRO-3 wants it of its ranks: three chunks of two tokens each in the forward pass, two of them again
+    in the backward pass; numbers and gradients stay."""
+    head, calls, found = torch.nn.Linear(4, 7), [], []
+    head.register_forward_hook(lambda *_: calls.append(1))
+    hidden = torch.randn(count, 4, requires_grad=True)
+    ids, temperature = torch.arange(count) % 7, torch.ones(count)
+    for least in (0, 3):
+        calls.clear()
+        head.zero_grad()
+        out = score_tokens(head, hidden, ids, temperature, [Entropy()], 2, least=least)
+        forward = len(calls)
+        (out["logp"] + out["entropy"]).sum().backward()
+        found.append((forward, len(calls), out["logp"].detach(), head.weight.grad.clone()))
+    assert found[0][0] == max(1, -(-count // 2)) and found[1][:2] == (3, 5)
+    torch.testing.assert_close(found[0][2:], found[1][2:])
+
+
 @pytest.mark.parametrize(
     "bad",
     [{"name": "text"}, {"name": "text", "tiny": {"kind": "gpt9"}}, {"name": "text", "tiny": {"hiden": 3}}],

@@ -21,6 +21,7 @@ from vlrl.policy.packing import Layout
 from vlrl.policy.routing import Routing, real_tokens
 from vlrl.policy.sequence_group import SequenceGroup
 from vlrl.policy.sequence_parallel import ScoredShare, hidden_slices, slices_of
+from vlrl.policy.sharding import most_chunks
 from vlrl.policy.tower import MediaEncoder
 from vlrl.policy.tree_attention import attention_arguments
 
@@ -65,6 +66,7 @@ class Net(nn.Module):
         given_NMK: Tensor | None = None,
         values: Mapping[str, Tensor] | None = None,
         group: SequenceGroup | None = None,
+        collective: bool = False,
     ) -> dict[str, Tensor]:
         """{"logp": (N,), aux tensor name: (N,) or (N, K)} of the completion tokens `ids_N`.
 
@@ -72,7 +74,7 @@ class Net(nn.Module):
         `dummies` are media that go through the vision tower with weight 0, because all ranks must take part
         in the tower's collectives. `given_NMK`: the experts of the rows' tokens. `values`: (N, K) numbers of
         the completion tokens, by the aux tensor that reads them. `group`: the ranks that run these rows in
-        slices.
+        slices. `collective`: all ranks make this forward.
         """
         family = self.family
         share: ScoredShare | None = None
@@ -112,8 +114,10 @@ class Net(nn.Module):
                     weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
                 )
             else:
+                head = base(self.model).get_output_embeddings()
+                least = most_chunks(len(ids_N), family.chunk, head) if collective else 0
                 out = score_tokens(
-                    self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values
+                    self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values, least
                 )
             out = out if share is None else share.gather(out)
             for aux in of_routing:
@@ -186,9 +190,11 @@ def score_tokens(
     aux_tensors: Sequence[AuxTensorView] = (),
     chunk: int = 1024,
     values: Mapping[str, Tensor] | None = None,
+    least: int = 0,
 ) -> dict[str, Tensor]:
     """{"logp": (N,), aux tensor name: (N,) or (N, K)} of tokens `ids_N`, given the hidden states that predict
-    them. `values`: (N, K) numbers of the tokens, by the aux tensor that reads them.
+    them. `values`: (N, K) numbers of the tokens, by the aux tensor that reads them. `least`: the smallest
+    number of chunks; empty ones come first.
 
     Logits are computed for `chunk` tokens at a time, in float32, divided by the temperature (0, greedy,
     counts as 1). All chunks but the last are recomputed in the backward pass. The backward pass begins with
@@ -215,12 +221,14 @@ def score_tokens(
     count = len(ids_N)
     # the first chunk has the odd size, because the last one is kept
     begins = [0, *range(count % chunk or chunk, count, chunk)]
+    begins = [0] * (least - len(begins)) + begins
+    last = len(begins) - 1
     parts = []
-    for start, end in zip(begins, [*begins[1:], count]):
+    for i, (start, end) in enumerate(zip(begins, [*begins[1:], count])):
         args = [x[start:end] for x in (hidden_NH, ids_N, temperature_N, *values.values())]
         parts.append(
             checkpoint(score_chunk, *args, use_reentrant=False)
-            if recompute and end < count
+            if recompute and i < last
             else score_chunk(*args)
         )
     return {

@@ -291,6 +291,7 @@ class Policy:
             replay_of(layout, [routing_of(r, prompts[p]) for r, p in zip(batch.rollouts, prompt_B)]),
             {name: gather_from_BT(value, layout.target_N, copies_N) for name, value in given.items()},
             group,
+            collective,
         )
         values = out if copies_N is None else {name: value[copies_N] for name, value in out.items()}
         return {

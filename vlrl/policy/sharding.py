@@ -50,6 +50,20 @@ def is_sharded(module: nn.Module | None) -> bool:
     return is_zero3(module) or is_fsdp(module)
 
 
+def most_chunks(count: int, chunk: int, head: Any) -> int:
+    """The number of chunks of at most `chunk` tokens on the rank that has most of its `count`; 0 where the
+    output layer `head` is no share of ZeRO-3.
+
+    ZeRO-3 gathers the layer's weight in every call of it, so that all ranks must call it equally often.
+    """
+    if world_size() == 1 or not any(hasattr(p, "ds_id") for p in head.parameters()):
+        return 0
+    weight = next(head.parameters())
+    most = torch.tensor(-(-count // chunk), device=weight.device)
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return int(most)
+
+
 @contextmanager
 def gather_params(module: nn.Module) -> Iterator[None]:
     """Inside, every rank holds all weights, so that forwards (without gradient) are not collectives. Weights
