@@ -30,6 +30,8 @@ settings.register_profile("fixed", derandomize=True, database=None, deadline=Non
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
+SPENT = pytest.StashKey[float]()
+START = sum(os.times()[:4])
 NEEDS = "needs the program "
 AXE = Path(__file__).parents[1] / "build" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")}
@@ -80,8 +82,42 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     return result
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu-times", metavar="FILE", help="seconds of CPU of each test, with its processes")
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:
+    """A report knows what was spent since the report before it: set-up, call and tear-down have one each."""
+    report = yield
+    spent = cpu_seconds()
+    report.cpu = spent - item.config.stash.get(SPENT, START)
+    item.config.stash[SPENT] = spent
+    return report
+
+
+def write_cpu_times(reports: list[pytest.TestReport], path: Path) -> str:
+    """A line for each test, the costliest first; gives back a table of the costliest files."""
+    tests, files = Counter(), Counter()
+    for report in reports:
+        tests[report.nodeid] += report.cpu
+        files[report.nodeid.partition("::")[0]] += report.cpu
+    path.write_text("".join(f"{spent:.2f}\t{name}\n" for name, spent in tests.most_common()))
+    table = [f"{spent:8.1f}  {name}" for name, spent in files.most_common(20)]
+    return "\n".join([f"{tests.total():8.1f}  seconds of CPU in {len(tests)} tests", *table])
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line with the number of tests that were skipped for each program that is not installed."""
+    """What was asked by --cpu-times; one line with the number of tests that were skipped for each program
+    that is not installed."""
+    if asked := terminalreporter.config.getoption("--cpu-times"):
+        reports = [one for some in terminalreporter.stats.values() for one in some if hasattr(one, "cpu")]
+        terminalreporter.write_line(write_cpu_times(reports, Path(asked)))
     reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
     counts = Counter(found[1] for reason in reasons if (found := re.search(NEEDS + r"([\w-]+)", reason)))
     if counts:

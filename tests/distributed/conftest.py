@@ -1,10 +1,12 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from ranks_kit import ENVIRONMENT, HERE, ROOT
+from warm import warm_python
 
 
 def command(launcher: list[str], output: Path, *more: str, config: str = "mixed.yaml") -> list[str]:
@@ -35,9 +37,25 @@ def launcher(engine: str, processes: int = 2) -> list[str]:
     ]
 
 
-def run(arguments: list[str]) -> None:
-    done = subprocess.run(arguments, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> Iterator[Callable[[list[str]], str]]:
+    """`python ARGUMENTS[1:]` in a process that has imported the trainer already, and so its ranks; gives back
+    what it printed."""
+    with warm_python(tmp_path_factory.mktemp("warm")) as python:
+
+        def start(arguments: list[str]) -> str:
+            done = subprocess.run(
+                [python, *arguments[1:]],
+                cwd=ROOT,
+                env={**ENVIRONMENT, "PYTHON_EXEC": python},
+                capture_output=True,
+                text=True,
+                timeout=500,
+            )
+            assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+            return done.stdout
+
+        yield start
 
 
 def metrics(output: Path) -> list[dict]:
@@ -45,7 +63,7 @@ def metrics(output: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="session")
-def alone(tmp_path_factory) -> Path:
+def alone(run, tmp_path_factory) -> Path:
     """The folder of a run of one process."""
     output = tmp_path_factory.mktemp("alone") / "run"
     run(command([], output))
@@ -53,5 +71,5 @@ def alone(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def tools():
+def tools(run):
     return run, command, launcher, metrics

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from ranks_kit import ENVIRONMENT, ROOT
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 pytestmark = pytest.mark.deepspeed
 
 
-def test_spread_weights_give_the_plain_gradients_and_folder(tmp_path: Path) -> None:
+def test_spread_weights_give_the_plain_gradients_and_folder(run, tmp_path: Path) -> None:
     worker = Path(__file__).with_name("fsdp_worker.py")
     start = [
         sys.executable,
@@ -27,8 +25,7 @@ def test_spread_weights_give_the_plain_gradients_and_folder(tmp_path: Path) -> N
         str(worker),
         str(tmp_path),
     ]
-    done = subprocess.run(start, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run(start)
     model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32)
     assert sum(p.numel() for p in model.parameters()) > 300_000
     for part in ("model.safetensors", "adapter/adapter_model.safetensors"):

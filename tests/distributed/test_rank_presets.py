@@ -4,20 +4,19 @@ same step."""
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 from presets_worker import PRESETS, two_steps
-from ranks_kit import ENVIRONMENT, HERE, ROOT
+from ranks_kit import HERE, ROOT
 
 pytestmark = pytest.mark.deepspeed
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory) -> Path:
+def together(run, tmp_path_factory) -> Path:
     """The folder of two processes' results."""
     folder = tmp_path_factory.mktemp("together")
     launch = [
@@ -36,8 +35,7 @@ def together(tmp_path_factory) -> Path:
         str(HERE / "presets_worker.py"),
         str(folder),
     ]
-    done = subprocess.run(start, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run(start)
     return folder
 
 

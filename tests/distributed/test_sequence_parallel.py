@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ranks_kit import ENVIRONMENT, ROOT
 
 from vlrl.cli.words import load_words
 from vlrl.plugins.registry import ConfigError
@@ -35,14 +33,11 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-def verify_equal(ranks: int, words: Sequence[str]) -> None:
+def verify_equal(run: Callable[[list[str]], str], ranks: int, words: Sequence[str]) -> None:
     """The worker on CPU ranks; each of the words is a policy with its rows."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)]
-    done = subprocess.run(
-        [*launch, str(WORKER), *words], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stdout.count("equal") == ranks * len(words), done.stdout
+    said = run([*launch, str(WORKER), *words])
+    assert said.count("equal") == ranks * len(words), said
 
 
 def test_heads_are_shared_out_where_they_divide_and_where_they_do_not() -> None:
@@ -77,13 +72,13 @@ def test_what_cannot_be_cut_is_refused_before_a_model_is_loaded() -> None:
 
 
 @pytest.mark.deepspeed
-def test_slices_give_the_log_probs_and_gradients_of_one_rank() -> None:
+def test_slices_give_the_log_probs_and_gradients_of_one_rank(run) -> None:
     """Text, pictures and a clip in packed trees with a shared prompt, DeepStack; heads that do not divide."""
-    verify_equal(2, ["qwen3_vl:prompts=text+image+video", "text:heads=3,kv_heads=1,hidden=48"])
+    verify_equal(run, 2, ["qwen3_vl:prompts=text+image+video", "text:heads=3,kv_heads=1,hidden=48"])
 
 
 @pytest.mark.deepspeed
-def test_adapters_replayed_experts_bfloat16_and_flex_attention_run_in_slices() -> None:
+def test_adapters_replayed_experts_bfloat16_and_flex_attention_run_in_slices(run) -> None:
     """Experts that the router would not choose, an adapter that is no longer zero, layers recomputed. Flex
     attention without a gradient: torch has no backward pass of it on a CPU."""
     words = [
@@ -91,23 +86,23 @@ def test_adapters_replayed_experts_bfloat16_and_flex_attention_run_in_slices() -
         "qwen2_5_vl:prompts=text+image,lora=1,dtype=bfloat16",
         "qwen2_5_vl:prompts=text+image,attn=flex",
     ]
-    verify_equal(2, words)
+    verify_equal(run, 2, words)
 
 
 @pytest.mark.deepspeed
 @pytest.mark.slow
-def test_groups_of_ranks_have_rows_of_their_own() -> None:
+def test_groups_of_ranks_have_rows_of_their_own(run) -> None:
     """Two groups of two ranks, whose rows differ in number of tokens."""
     verify_equal(
-        4, ["qwen2_5_vl:prompts=text+image,longest=40,group=2", "text:kind=qwen3_moe,group=2,lora=1"]
+        run, 4, ["qwen2_5_vl:prompts=text+image,longest=40,group=2", "text:kind=qwen3_moe,group=2,lora=1"]
     )
 
 
 @pytest.mark.deepspeed
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_family_that_is_not_refused_runs_in_slices(ranks: int) -> None:
-    verify_equal(ranks, FAMILIES)
+def test_every_family_that_is_not_refused_runs_in_slices(run, ranks: int) -> None:
+    verify_equal(run, ranks, FAMILIES)
 
 
 def verify_metrics(one: list[dict], other: list[dict]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import random
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ PARTNERS = {
 }
 
 
+@cache
 def composable(stage) -> list[str]:
     """The plug-ins of a stage that work with their defaults and without a partner of their own paper."""
     found = []
@@ -122,9 +124,10 @@ def composable(stage) -> list[str]:
     return found
 
 
-def required(stage, name) -> set[str]:
+@cache
+def required(stage, name) -> frozenset[str]:
     """Names of the capabilities that a plug-in requires."""
-    return {capability.name for capability in build(stage, name).requires}
+    return frozenset(capability.name for capability in build(stage, name).requires)
 
 
 def drawn(seed):
