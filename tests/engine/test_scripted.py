@@ -140,6 +140,12 @@ def test_wrong_answers(text_policy):
         ([3, 1, 2], "", "3 1 2"),
         ([3, 1, 2], "<think>a</think>3, 1, 2", "3 1 2"),
         ("Arlen", "", "Arlen"),
+        (
+            "assert f(1) == 2",
+            "```python\ndef f(x):\n    return x + 1\n```",
+            "```python\ndef f(x):\n    return x + 1\n```",
+        ),
+        ("4", "two and two are ```4```", "4"),
     ],
 )
 def test_gold_text(answer, target, expected):

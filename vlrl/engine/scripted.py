@@ -291,7 +291,8 @@ def gold_text(row: Row) -> str:
     """The gold answer as the demonstration writes it.
 
     What stands in its last answer tags, else in the tags that it ends with; a demonstration without tags
-    where the answer is structured; else the answer as text.
+    where the answer is structured, or where it is a fenced program (its tests are the answer); else the
+    answer as text.
     """
     blocks: dict[str, str] = dict(_BLOCK.findall(row.target))
     last = next((tag for tag in reversed(blocks) if row.target.rstrip().endswith(f"</{tag}>")), "")
@@ -300,7 +301,8 @@ def gold_text(row: Row) -> str:
     if isinstance(row.answer, (list, tuple)) and all(isinstance(a, int) for a in row.answer):
         return " ".join(map(str, row.answer))
     structured = isinstance(row.answer, (dict, list, tuple)) and row.target and not blocks
-    return row.target if structured else str(row.answer)
+    program = row.target.lstrip().startswith("```")
+    return row.target if structured or program else str(row.answer)
 
 
 def _other_number(text: str, u: float) -> str:
