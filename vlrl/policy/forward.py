@@ -104,18 +104,13 @@ class Net(nn.Module):
                 ids_N, temperature_N = share.take(ids_N), share.take(temperature_N)
                 values = {name: share.take(value) for name, value in (values or {}).items()}
             weight_VH = head_weight(self.model)
-            if (
-                weight_VH is not None
-                and len(ids_N)
-                and not values
-                and not any(needs_logits_graph(aux) for aux in aux_tensors)
-            ):
+            plain = not values and not any(needs_logits_graph(aux) for aux in aux_tensors)
+            if weight_VH is not None and len(ids_N) and plain:
                 out = score_by_weight(
                     weight_VH, hidden_NH, ids_N, temperature_N, aux_tensors, self.forbidden_ids, family.chunk
                 )
             else:
-                head = base(self.model).get_output_embeddings()
-                least = most_chunks(len(ids_N), family.chunk, head) if collective else 0
+                least = self._most_chunks(len(ids_N)) if collective else 0
                 out = score_tokens(
                     self._logits, hidden_NH, ids_N, temperature_N, aux_tensors, family.chunk, values, least
                 )
@@ -125,6 +120,9 @@ class Net(nn.Module):
             for dummy in embeds[len(features) :]:
                 out["logp"] = out["logp"] + 0.0 * dummy.embeds_NH.sum()
             return out
+
+    def _most_chunks(self, tokens: int) -> int:
+        return most_chunks(tokens, self.family.chunk, base(self.model).get_output_embeddings())
 
     def _logits(self, hidden_NH: Tensor) -> Tensor:
         return forbid(self.family.logits(self.model, hidden_NH), self.forbidden_ids)

@@ -16,6 +16,7 @@ from vlrl.beside.reward_model import (
     verifier_model,
     with_reference,
 )
+from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stage import BeforeSetupError
@@ -42,7 +43,7 @@ class ByRewardModel(Reward):
     """
 
     needs_gold: ClassVar[bool] = False
-    provides = (REWARD_MODEL,)
+    provides: ClassVar[tuple[Capability, ...]] = (REWARD_MODEL,)
     model: str = ""
     thoughts: bool = True
 
