@@ -11,6 +11,7 @@ from itertools import combinations, takewhile
 import numpy as np
 
 from proof_kit.observables import Record, correlation, mean, observable
+from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.core.reward_model import STEP_LABELS
 from vlrl.types import Media, Rollout
 
@@ -116,6 +117,19 @@ def late_advantage(record: Record) -> float:
 def late_advantage_of_correct(record: Record) -> float:
     """`late_advantage` of the correct rollouts: above 0 where the steps that decide earn most."""
     return late_less_early(rollout for rollout in record.rollouts() if rollout.correct)
+
+
+@observable
+def credit_of_worst_step(record: Record) -> float:
+    """Correlation over rollouts of the score of the worst step with the mean advantage of the tokens up to
+    its end less that of the tokens behind it."""
+    scores, gains = [], []
+    for rollout in record.rollouts():
+        end, score = min(STEP_SCORES.get(rollout, []), key=lambda step: step[1], default=(0, 0.0))
+        if 0 < end < len(rollout):
+            scores.append(score)
+            gains.append(mean(rollout.advantages[:end]) - mean(rollout.advantages[end:]))
+    return correlation(scores, gains)
 
 
 def sampled_from(record: Record, pattern: str) -> float:

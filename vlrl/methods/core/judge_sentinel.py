@@ -55,14 +55,14 @@ class JudgeSentinelState(State):
 @dataclass(frozen=True, kw_only=True)
 class JudgeSentinel(Callback):
     """Watches judges and reward models: every `every` steps each is asked about `probes` wrong answers to the
-    step's questions, never from the cache. A reward model accepts what it scores as high
-    as the row's demonstration, or its answer.
+    step's questions, never from the cache. A reward model accepts a probe that it scores as high as the row's
+    demonstration (without one: its answer).
 
     Hacked is one that accepts more than `limit` of the probes, or whose mean score over `window` steps is
     `rise` above that of the window where it was closest to the rule, while the rule's rose by less than a
-    quarter of that. The rule: slot `gold`, or the outcome. vlrl original; attacks:
-    arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: no verdict is no acceptance.
-    Raises ConfigError without a judge, JudgeHackedError with `on_hacked` stop.
+    quarter of that. The rule: slot `gold`, or the outcome. vlrl original; attacks: arXiv:2507.08794. Logs
+    false_accepts, probes, unread and gap. Edge: no verdict is no acceptance. Raises ConfigError without a
+    judge or reward model, JudgeHackedError with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.

@@ -110,11 +110,12 @@ class Exgrpo(Shuffle):
     def solved_before(self, key: str, position: int) -> bool:
         """Whether a row was solved by all rollouts in an earlier epoch than that of the position, and enough
         others are left."""
-        rows = len(self.state.mixture)
+        rows, retired = len(self.state.mixture), self.state.retired
         epoch = position // rows
-        earlier = sum(solved < epoch for solved in self.state.retired.values())
-        enough = rows - earlier > self.state.asked + TOLERANCE
-        return enough and self.state.retired.get(key, epoch) < epoch
+        if retired.get(key, epoch) >= epoch:
+            return False
+        earlier = sum(solved < epoch for solved in retired.values())
+        return rows - earlier > self.state.asked + TOLERANCE
 
     def draw(self, n: int) -> list[str]:
         """n row ids of the pool, or all that it has."""
