@@ -167,7 +167,7 @@ def ranked(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> float:
         ]
         scores = opened.scores([(prompt, a["text"]) for prompt, a in zip(prompts, answers, strict=True)])
     else:
-        process = open_process_reward_model(model, "\n", None)
+        process = open_process_reward_model(model, "\n")
         render = process.tokenizer.apply_chat_template
         solutions = [
             (

@@ -92,9 +92,9 @@ class ProcessRewardModel:
         ]
 
 
-def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewardModel:
-    """The process reward model of a folder or a hub id, on the policy's device; "tiny" is one of random
-    weights with the policy's tokenizer.
+def open_process_reward_model(model: str, mark: str, policy: Any = None) -> ProcessRewardModel:
+    """The process reward model of a folder or a hub id, on the policy's device (else the CPU); "tiny" is one
+    of random weights with the policy's tokenizer.
 
     Raises ConfigError for an empty name, and for a model that transformers cannot load as a token classifier.
     """
@@ -103,11 +103,12 @@ def open_process_reward_model(model: str, mark: str, policy: Any) -> ProcessRewa
             "model: not set; name a process reward model for token classification, a folder or a hub id "
             "such as jinachris/PURE-PRM-7B"
         )
+    device = policy.device if policy is not None else "cpu"
     if model == TINY:
         tiny = tiny_classifier("Token", len(policy.tokenizer), 2)
-        return ProcessRewardModel(tiny.to(policy.device), policy.tokenizer, mark)
+        return ProcessRewardModel(tiny.to(device), policy.tokenizer, mark)
     from transformers import AutoTokenizer
 
     folder = located(model)
     loaded = loaded_classifier("Token", folder, model)
-    return ProcessRewardModel(loaded.to(policy.device), AutoTokenizer.from_pretrained(folder), mark)
+    return ProcessRewardModel(loaded.to(device), AutoTokenizer.from_pretrained(folder), mark)
