@@ -62,10 +62,13 @@ class Handler(BaseHTTPRequestHandler):
     def generate(self, body):
         with LOCK:
             STATE["asked"] += 1
-            died = Path(os.environ.get("FAKE_DIED", "/nowhere/x"))
-            if os.environ.get("FAKE_DIE_AT") == str(STATE["asked"]) and not died.exists():
-                died.write_text("")
-                os._exit(9)
+            if os.environ.get("FAKE_DIE_AT") == str(STATE["asked"]):
+                try:  # one creation: two replicas that reach their number together do not both end
+                    Path(os.environ.get("FAKE_DIED", "/nowhere/x")).touch(exist_ok=False)
+                except FileExistsError:
+                    pass
+                else:
+                    os._exit(9)
         assert not STATE["paused"]
         settings = body["sampling_params"]
         first = sum(body["token_ids"]) % 50 + len(body.get("content_parts", ()))
