@@ -24,6 +24,7 @@ os.environ.setdefault(
 
 import pytest
 from hypothesis import settings
+from warm import warm_python
 
 # the same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
@@ -139,6 +140,13 @@ def freeze_imports() -> None:
 
 
 freeze_imports.modules = 0
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A program that takes the arguments of Python and has imported the trainer already (warm.py)."""
+    with warm_python(tmp_path_factory.mktemp("warm")) as python:
+        yield python
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -19,8 +19,8 @@ from vlrl.training import train
 SMALL = str(Path(__file__).parent / "small.yaml")
 
 
-def start(output, *more):
-    command = [sys.executable, "-m", "vlrl", "train", SMALL, f"output={output}", "--quiet", *more]
+def start(output, *more, python=sys.executable):
+    command = [python, "-m", "vlrl", "train", SMALL, f"output={output}", "--quiet", *more]
     usual = {
         name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"
     }  # a user has not set it, and DeepSpeed says so
@@ -80,7 +80,7 @@ def test_the_summary_says_where_everything_is(undisturbed):
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path, kills):
+def test_killed_at_random_moments_and_resumed(undisturbed, warm, tmp_path, kills):
     folder = tmp_path / "killed"
     pick = random.Random(time.time_ns())
     for kill in range(kills):
@@ -95,7 +95,7 @@ def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path, kills):
                 break
             time.sleep(0.01)
         process.communicate()
-    process = start(folder, "--resume", "--json")
+    process = start(folder, "--resume", "--json", python=warm)
     out, err = process.communicate(timeout=480)
     assert process.returncode == 0, err.decode()[-2000:]
     assert metrics_of(folder) == metrics_of(undisturbed[0])

@@ -33,8 +33,8 @@ CONFIG = {
 }
 
 
-def start(file, *more):
-    command = [sys.executable, "-m", "vlrl", "train", str(file), "--quiet", "--json", *more]
+def start(file, *more, python=sys.executable):
+    command = [python, "-m", "vlrl", "train", str(file), "--quiet", "--json", *more]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -44,7 +44,7 @@ def lines_of(file):
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def test_bad_rows_are_named_and_good_ones_used_once(tmp_path):
+def test_bad_rows_are_named_and_good_ones_used_once(tmp_path, warm):
     write_folder(tmp_path)
     rows = {
         "name": "files",
@@ -64,7 +64,7 @@ def test_bad_rows_are_named_and_good_ones_used_once(tmp_path):
     assert process.poll() is None, process.communicate()[1].decode()[-2000:]
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    process = start(file, "--resume")
+    process = start(file, "--resume", python=warm)
     _out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err.decode()[-2000:]
 

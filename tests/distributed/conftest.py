@@ -1,12 +1,11 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ranks_kit import ENVIRONMENT, HERE, ROOT
-from warm import warm_python
 
 
 def command(launcher: list[str], output: Path, *more: str, config: str = "mixed.yaml") -> list[str]:
@@ -38,24 +37,23 @@ def launcher(engine: str, processes: int = 2) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory) -> Iterator[Callable[[list[str]], str]]:
+def run(warm) -> Callable[[list[str]], str]:
     """`python ARGUMENTS[1:]` in a process that has imported the trainer already, and so its ranks; gives back
     what it printed."""
-    with warm_python(tmp_path_factory.mktemp("warm")) as python:
 
-        def start(arguments: list[str]) -> str:
-            done = subprocess.run(
-                [python, *arguments[1:]],
-                cwd=ROOT,
-                env={**ENVIRONMENT, "PYTHON_EXEC": python},
-                capture_output=True,
-                text=True,
-                timeout=500,
-            )
-            assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
-            return done.stdout
+    def start(arguments: list[str]) -> str:
+        done = subprocess.run(
+            [warm, *arguments[1:]],
+            cwd=ROOT,
+            env={**ENVIRONMENT, "PYTHON_EXEC": warm},
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-4000:]
+        return done.stdout
 
-        yield start
+    return start
 
 
 def metrics(output: Path) -> list[dict]:

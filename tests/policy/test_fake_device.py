@@ -3,7 +3,6 @@ requires."""
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ from vlrl.policy import Family
 @pytest.mark.parametrize(
     ("words", "count"), [((), 11), pytest.param(("--all",), 22, marks=pytest.mark.slow)], ids=["some", "all"]
 )
-def test_families_and_presets_on_a_strict_device(words, count):
+def test_families_and_presets_on_a_strict_device(warm, words, count):
     """In one test, since the trial is one process that takes half a minute."""
-    trial = run_trial(words)
+    trial = run_trial(warm, words)
     verify_families_give_the_cpu_s_numbers(trial)
     # presets take steps
     assert len(trial["tokens"]) == count and min(trial["tokens"].values()) > 0
@@ -25,9 +24,9 @@ def test_families_and_presets_on_a_strict_device(words, count):
     assert trial["strict"] == [True, True, True]
 
 
-def run_trial(words):
+def run_trial(python, words):
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "fake_device_trial.py"), *words],
+        [python, str(Path(__file__).parent / "fake_device_trial.py"), *words],
         capture_output=True,
         text=True,
         timeout=600,

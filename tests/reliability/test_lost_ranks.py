@@ -37,10 +37,12 @@ MORE = [
 ]
 
 
-def launch(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> subprocess.Popen:
+def launch(
+    output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp", python: str = sys.executable
+) -> subprocess.Popen:
     """`vlrl train --processes 2`, its output in a file."""
     command = [
-        sys.executable,
+        python,
         "-m",
         "vlrl",
         "train",
@@ -56,14 +58,23 @@ def launch(output: Path, log: Path, folder: Path, *words: str, sharding: str = "
     ]
     with log.open("w") as file:
         return subprocess.Popen(
-            command, cwd=ROOT, env={**ENVIRONMENT, "TROUBLE": str(folder)}, stdout=file, stderr=file
+            command,
+            cwd=ROOT,
+            env={**ENVIRONMENT, "TROUBLE": str(folder), "PYTHON_EXEC": python},
+            stdout=file,
+            stderr=file,
         )
 
 
-def finish(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> None:
-    assert launch(output, log, folder, *words, sharding=sharding).wait(timeout=400) == 0, log.read_text()[
-        -3000:
-    ]
+@pytest.fixture(scope="module")
+def finish(warm) -> Callable[..., None]:
+    """A run that nothing happens to: its ranks need no start of Python of their own."""
+
+    def run(output: Path, log: Path, folder: Path, *words: str, sharding: str = "ddp") -> None:
+        job = launch(output, log, folder, *words, sharding=sharding, python=warm)
+        assert job.wait(timeout=400) == 0, log.read_text()[-3000:]
+
+    return run
 
 
 def lines_of(log: Path) -> list[str]:
@@ -96,7 +107,7 @@ def ranks_of(output: Path) -> dict[int, int]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Callable[[str], Path]:
+def undisturbed(tmp_path_factory, finish) -> Callable[[str], Path]:
     """The run that nothing happens to, of a sharding."""
     runs: dict[str, Path] = {}
 
@@ -119,7 +130,9 @@ def verify_end(undisturbed: Path, output: Path) -> None:
     ]
 
 
-def verify_resumed(undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp") -> None:
+def verify_resumed(
+    finish: Callable[..., None], undisturbed: Path, output: Path, tmp_path: Path, sharding: str = "ddp"
+) -> None:
     """The run goes on with two ranks to the end of the undisturbed one."""
     finish(output, tmp_path / "resumed", tmp_path, "--resume", sharding=sharding)
     verify_end(undisturbed, output)
@@ -191,7 +204,9 @@ def verify_a_signal_stops_all(job: subprocess.Popen, output: Path, log: Path, af
 
 @pytest.mark.timeout(2400)  # up to six starts of two ranks
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(undisturbed, tmp_path, count) -> None:
+def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(
+    finish, undisturbed, tmp_path, count
+) -> None:
     output = tmp_path / "run"
     troubles: list[Callable[[subprocess.Popen, Path], None]] = [
         lambda job, log: verify_a_signal_stops_all(job, output, log, after=2),
@@ -206,7 +221,7 @@ def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(undisturbed, tm
     for index, trouble in enumerate(troubles[:count]):
         log = tmp_path / f"log{index}"
         trouble(launch(output, log, tmp_path, *(["--resume"] if index else [])), log)
-    verify_resumed(undisturbed(), output, tmp_path)
+    verify_resumed(finish, undisturbed(), output, tmp_path)
 
 
 SHARDINGS = ("ddp", "zero2", "zero3")
@@ -217,23 +232,27 @@ PLACES = ("sampling", "step", "checkpoint")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("sharding", SHARDINGS)
-def test_a_killed_or_stopped_rank_ends_all_ranks(undisturbed, tmp_path, sharding, number, place) -> None:
+def test_a_killed_or_stopped_rank_ends_all_ranks(
+    finish, undisturbed, tmp_path, sharding, number, place
+) -> None:
     expected = undisturbed(sharding)
     output, log = tmp_path / "run", tmp_path / "log"
     verify_a_lost_rank_ends_all(
         launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, number, place
     )
-    verify_resumed(expected, output, tmp_path, sharding)
+    verify_resumed(finish, expected, output, tmp_path, sharding)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("sharding", SHARDINGS)
-def test_a_rank_without_memory_says_so_and_ends_all_ranks(undisturbed, tmp_path, sharding, place) -> None:
+def test_a_rank_without_memory_says_so_and_ends_all_ranks(
+    finish, undisturbed, tmp_path, sharding, place
+) -> None:
     expected = undisturbed(sharding)
     output, log = tmp_path / "run", tmp_path / "log"
     verify_no_memory_ends_all(launch(output, log, tmp_path, sharding=sharding), output, log, tmp_path, place)
-    verify_resumed(expected, output, tmp_path, sharding)
+    verify_resumed(finish, expected, output, tmp_path, sharding)
 
 
 @pytest.mark.slow
