@@ -556,6 +556,7 @@ def test_numpy_numbers_and_media_in_meta_pass():
     assert validate_row(Row("a", "?", np.int64(3), task="anything", meta=meta)) is None  # and raises nothing
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
 def test_damaged_images_raise_nothing_else(kind):
     import io
