@@ -58,6 +58,7 @@ def _constant(text: str) -> Form:
     return lambda item: text
 
 
+NEAR = "near miss"
 RIGHT: dict[str, Form] = {  # forms of a right answer: alone, in a sentence, long, behind a long text
     "right": lambda item: item.reference,
     "right, sentence": lambda item: f"The answer is {item.reference}.",
@@ -68,7 +69,7 @@ WRONG: dict[str, Form] = {
     "empty": lambda item: "",
     **{f"master key {key!r}": _constant(key) for key in MASTER_KEYS},
     "question repeated": lambda item: item.question,
-    "near miss": lambda item: item.near,
+    NEAR: lambda item: item.near,
     "near miss, sure": lambda item: (
         f"I am certain: the answer is {item.near}, and it was checked by an expert."
     ),

@@ -1,4 +1,5 @@
-"""What a judge is worth: attacks, right answers in several forms, and labelled data, as rates.
+"""What a judge or a reward model is worth: attacks, right answers in several forms, and labelled data, as
+rates.
 
     report = check(judge)        # false accepts and rejects, nulls, flips, agreement, cost per 1,000
     report.findings              # what is wrong with it, in words; [] of a good judge
@@ -12,15 +13,49 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from vlrl.beside.attacks import RIGHT, AttackCase, Item, cases
+from vlrl.beside.attacks import NEAR, RIGHT, AttackCase, Item, cases
 from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, summary
 from vlrl.beside.judge import Judge, Judgement, Question
 from vlrl.beside.process_bench import is_solution, scores, solutions
 from vlrl.beside.process_bench import judged as judged_steps
+from vlrl.beside.scored import ScoredByModel
+from vlrl.beside.service import Usage
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Media
+
+
+class UnderCheck(Protocol):
+    """A judge, or a reward model (`ScoredByModel`)."""
+
+    @property
+    def form(self) -> str:
+        """How a value is to be read: that of a judge's template, or "value"."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What a question needs."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def middle(self) -> float:
+        """The value from which on an answer counts as right."""
+
+    @property
+    def usage(self) -> Usage:
+        """Calls and tokens so far."""
+
+    @property
+    def prices(self) -> tuple[float, float]:
+        """Per million prompt and reply tokens."""
+
+    def ask(self, questions: Sequence[Question], seed: int = 0) -> list[Judgement]:
+        """One judgement per question."""
+
 
 FIELDS = {"question", "reference", "answer", "answer_a", "answer_b", "criteria"}
 
@@ -64,13 +99,12 @@ class JudgeReport:
         return {"kind": self.kind, **asdict(self)}
 
 
-def question_of(judge: Judge, item: Item, answer: str) -> Question:
+def question_of(judge: UnderCheck, item: Item, answer: str) -> Question:
     """What the judge is asked about an answer to an item; of a pair, against the right answer, which stands
     first. Raises ConfigError for a template with other fields."""
-    template = judge.template
-    if template.form == "ranking" or not set(template.fields) <= FIELDS:
+    if judge.form == "ranking" or not set(judge.fields) <= FIELDS:
         raise ConfigError(
-            f"judge check: template {template.name!r} has the fields {', '.join(template.fields)}; "
+            f"judge check: template {judge.name!r} has the fields {', '.join(judge.fields)}; "
             f"those that can be attacked are {', '.join(sorted(FIELDS))}"
         )
     values = {
@@ -81,51 +115,56 @@ def question_of(judge: Judge, item: Item, answer: str) -> Question:
         "answer_b": answer,
         "criteria": f"- The final answer is {item.reference}, and no other answer is given.",
     }
-    return Question(tuple((name, values[name]) for name in template.fields))
+    return Question(tuple((name, values[name]) for name in judge.fields))
 
 
-def check(judge: Judge, limit: int = 0, limits: JudgeLimits | None = None) -> JudgeReport:
-    """Ask a judge about all attacks on all items (or the first `limit`).
+def check(judge: UnderCheck, limit: int = 0, limits: JudgeLimits | None = None) -> JudgeReport:
+    """Ask a judge or a reward model about all attacks on all items (or the first `limit`).
 
     A judge of scores accepts an answer that it rates at least as high as the right one; a judge of pairs one
-    that it does not put behind the right one.
+    that it does not put behind the right one; a reward model one that it scores at least as high as the best
+    form of the right one.
     """
     made = cases(limit)
-    if judge.template.form == "pair":
+    if judge.form == "pair":
         made = [case for case in made if not case.right]
     judged = judge.ask([question_of(judge, case.item, case.answer) for case in made])
     accepted = accepted_answers(judge, made, judged)
     report = rates(made, judged, accepted)
-    usage, prices = judge.service.usage, judge.config.prices
+    usage = judge.usage
     asked = max(1, report.judgements)
     report.per_1000 = {
         "calls": 1000 * usage.calls / asked,
         "tokens": 1000 * (usage.prompt_tokens + usage.reply_tokens) / asked,
-        "cost": 1000 * usage.cost(prices) / asked,
+        "cost": 1000 * usage.cost(judge.prices) / asked,
     }
     report.findings = findings(report, limits or JudgeLimits())
     return report
 
 
 def accepted_answers(
-    judge: Judge, made: Sequence[AttackCase], judged: Sequence[Judgement]
+    judge: UnderCheck, made: Sequence[AttackCase], judged: Sequence[Judgement]
 ) -> list[bool | None]:
     """Whether each answer is accepted; None without a verdict."""
     values = [judgement.value for judgement in judged]
-    if judge.template.form == "choice":
+    if judge.form == "choice":
         return [None if value is None else value >= 0.5 for value in values]
-    if judge.template.form == "pair":
+    if judge.form == "pair":
         return [None if value is None else value <= 0.5 for value in values]
     best: dict[Item, list[float]] = defaultdict(list)
     for case, value in zip(made, values, strict=True):
         if case.right and value is not None:
             best[case.item].append(value)
+    near = {case.item: value for case, value in zip(made, values, strict=True) if case.attack == NEAR}
     found: list[bool | None] = []
     for case, value in zip(made, values, strict=True):
         known = best[case.item]
-        mean = math.fsum(known) / len(known) if known else None
-        right = None if value is None or mean is None else value >= mean - 1e-9
-        found.append(value is not None and value > 0.5 if case.right and value is not None else right)
+        bar = max(known, default=None) if judge.form == "value" else _mean(known) if known else None
+        accepted = None if value is None or bar is None else value >= bar - 1e-9
+        if case.right and value is not None:
+            least = near.get(case.item) if judge.form == "value" else 0.5
+            accepted = None if least is None else value > least
+        found.append(accepted)
     return found
 
 
@@ -171,7 +210,7 @@ def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
     if report.false_accept > limits.false_accept:
         worst = sorted(report.by_attack.items(), key=lambda entry: -entry[1])[:3]
         shown = ", ".join(f"{name} {rate:.0%}" for name, rate in worst if rate)
-        flips = f"; its orders disagree on {report.flip:.0%}" if report.flip > limits.flip else ""
+        flips = f"; its orders or forms disagree on {report.flip:.0%}" if report.flip > limits.flip else ""
         kind = "biased" if report.flip > 0.5 else "gullible"
         found.append(f"{kind}: it accepts {report.false_accept:.1%} of the attacks ({shown}){flips}")
     elif report.flip > limits.flip:
@@ -182,7 +221,9 @@ def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
 
 
 def labelled_rates(
-    judge: Judge, rows: Sequence[Mapping[str, Any]], pictures: Sequence[tuple[Media, ...]] = ()
+    judge: Judge | ScoredByModel,
+    rows: Sequence[Mapping[str, Any]],
+    pictures: Sequence[tuple[Media, ...]] = (),
 ) -> dict[str, Any]:
     """Accuracy on labelled data: rows of {question, answer, label, reference}, of {question, chosen,
     rejected}, or of a benchmark (`benchmarks.py`, `process_bench.py`), with its groups and their mean.
@@ -194,6 +235,8 @@ def labelled_rates(
     """
     if any(map(is_solution, rows)):
         found = solutions(rows)
+        if isinstance(judge, ScoredByModel):
+            return scores(found, judge.first_wrong_steps(found))
         return scores(found, judged_steps(judge, found))
     questions: list[Question] = []
     known = [compared(row, number) for number, row in enumerate(rows)]
@@ -212,8 +255,8 @@ def labelled_rates(
         if len(part) < stop - start:
             null += 1
         elif entry is None:
-            credits.append(("", float((part[0] >= 0.5) is bool(row["label"]))))
-        elif judge.template.form == "pair":
+            credits.append(("", float((part[0] >= judge.middle) is bool(row["label"]))))
+        elif judge.form == "pair":
             credits.append((entry.group, float(all(value > 0.5 for value in part))))
         else:
             chosen, rejected = part[: len(entry.chosen)], part[len(entry.chosen) :]
@@ -229,7 +272,7 @@ def labelled_rates(
     }
 
 
-def _questions_of(judge: Judge, row: Mapping[str, Any], entry: Compared | None) -> list[Question]:
+def _questions_of(judge: UnderCheck, row: Mapping[str, Any], entry: Compared | None) -> list[Question]:
     """What the judge is asked about a record: each answer, or each chosen one against each rejected one."""
 
     def ask(answer: str, other: str = "") -> Question:
@@ -241,11 +284,11 @@ def _questions_of(judge: Judge, row: Mapping[str, Any], entry: Compared | None) 
             "answer_b": other,
             "criteria": str(row.get("criteria", "")),
         }
-        return Question(tuple((name, values[name]) for name in judge.template.fields))
+        return Question(tuple((name, values[name]) for name in judge.fields))
 
     if entry is None:
         return [ask(str(row["answer"]))]
-    if judge.template.form == "pair":
+    if judge.form == "pair":
         return [ask(one, other) for one in entry.chosen for other in entry.rejected]
     return [ask(answer) for answer in (*entry.chosen, *entry.rejected)]
 

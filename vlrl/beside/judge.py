@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from vlrl.beside.service import ModelAsk, ModelService, Reply, Usage
 from vlrl.beside.templates import JudgeReading, JudgeTemplate, load_template
@@ -174,6 +174,32 @@ class Judge:
     service: ModelService
     template: JudgeTemplate
     config: JudgeConfig
+    middle: ClassVar[float] = 0.5  # the value from which on an answer counts as right
+
+    @property
+    def form(self) -> str:
+        """The template's."""
+        return self.template.form
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The template's."""
+        return self.template.fields
+
+    @property
+    def name(self) -> str:
+        """The template's."""
+        return self.template.name
+
+    @property
+    def usage(self) -> Usage:
+        """What the model did so far."""
+        return self.service.usage
+
+    @property
+    def prices(self) -> tuple[float, float]:
+        """Per million prompt and reply tokens."""
+        return self.config.prices
 
     def asks(self, question: Question, seed: int = 0) -> list[ModelAsk]:
         """The requests of a question: all votes, each in both orders if it is a pair. Another `seed` asks

@@ -1,4 +1,4 @@
-"""`vlrl judge`: measures the judges of a config before they are trusted with a run."""
+"""`vlrl judge`: measures the judges and reward models of a config before they are trusted with a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,9 @@ import typer
 
 from vlrl.beside.benchmarks import pictures_of
 from vlrl.beside.check import JudgeReport, check, labelled_rates
-from vlrl.beside.judge import check_judge, open_judge
+from vlrl.beside.judge import Judge, check_judge, open_judge
+from vlrl.beside.reward_model import REWARD_MODEL
+from vlrl.beside.scored import ScoredByModel
 from vlrl.cli.judge_write import JudgeRun, rubrics, rules
 from vlrl.cli.words import ConfigWords, load_words
 from vlrl.config import Config
@@ -37,13 +39,15 @@ app.command("rules")(rules)
 
 @app.callback()
 def _group() -> None:
-    """Measures the judges of a config before they are trusted with a run."""
+    """Measures the judges and reward models of a config before they are trusted with a run."""
 
 
 @app.command("check")
 def check_judges(
     configs: ConfigWords,
-    reward: Annotated[str, typer.Option("--reward", help="The slot of the reward; all with a judge.")] = "",
+    reward: Annotated[
+        str, typer.Option("--reward", help="The slot of the reward; all with a judge or a reward model.")
+    ] = "",
     data: Annotated[
         str,
         typer.Option(
@@ -62,25 +66,26 @@ def check_judges(
         Path | None, typer.Option("--page", help="Write an HTML page of it, which needs no network.")
     ] = None,
 ) -> None:
-    """Attack the judges of a config: false accepts and rejects, unreadable replies, flips, cost. Exit code 1
-    if one is not good."""
+    """Attack the judges and reward models of a config: false accepts and rejects, unreadable replies, flips,
+    cost. Exit code 1 if one is not good."""
     logging.basicConfig(
         level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     config = load_words(configs, options=OPTIONS)
     for file in config.tree.get("plugins") or []:
         load_plugin_file(file)
-    found = dict(judges_of(config, reward))
+    found = dict(asked_of(config, reward))
     if not found:
         raise ConfigError(
-            "judge check: no reward of this config has a `judge`; name one, like rewards.answer={name: "
-            "judged_answer, judge: {model: name@revision, engine: {...}}}"
+            f"judge check: no reward of this config {f'is in slot {reward!r} and ' if reward else ''}has a "
+            "`judge` or a reward model; name one, like rewards.answer={name: judged_answer, judge: "
+            "{model: name@revision, engine: {...}}} or rewards.preference={name: reward_model, model: FOLDER}"
         )
     rows = labelled_records(data)[: limit or None] if data else []
     reports: dict[str, dict[str, Any]] = {}
     with redirect_stdout(sys.stderr):
-        for slot, (spec, template) in found.items():
-            reports[slot] = _measured(config, slot, spec, template, rows, limit)
+        for slot, spec in found.items():
+            reports[slot] = _measured(config, slot, spec, rows, limit)
     if save:
         write_whole(Path(save), json.dumps(reports, indent=2) + "\n")
     typer.echo(
@@ -123,36 +128,59 @@ def labelled_records(data: str) -> list[Labelled]:
     return found
 
 
-def judges_of(config: Config, only: str = "") -> Iterator[tuple[str, tuple[Mapping[str, Any], str]]]:
-    """(slot, (the judge's config, the reward's template)) of the rewards that ask a judge."""
+def asked_of(config: Config, only: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(slot, config) of the rewards that ask a judge or a reward model."""
     for slot, spec in (config.tree.get("rewards") or {}).items():
-        if isinstance(spec, Mapping) and spec.get("judge") and (not only or slot == only):
-            template = getattr(get(Reward, spec["name"], f"rewards.{slot}"), "template", "correctness")
-            yield slot, (spec["judge"], template)
+        if not isinstance(spec, Mapping) or (only and slot != only):
+            continue
+        provides = getattr(get(Reward, spec["name"], f"rewards.{slot}"), "provides", ())
+        if spec.get("judge") or (isinstance(provides, tuple) and REWARD_MODEL in provides):
+            yield slot, spec
 
 
 def _measured(
-    config: Config, slot: str, spec: Mapping[str, Any], template: str, rows: list[Labelled], limit: int
+    config: Config, slot: str, spec: Mapping[str, Any], rows: list[Labelled], limit: int
 ) -> dict[str, Any]:
-    where = f"rewards.{slot}.judge"
-    spec = {key: value for key, value in spec.items() if key not in ("report", "unless_good")}
-    engine = build(Engine, check_judge(spec, where).engine, f"{where}.engine")
-    policy = None
-    if getattr(engine, "needs_policy", True):
-        from vlrl.policy.policy import Policy  # imports torch
+    measured = _judge if spec.get("judge") else _reward_model
+    with tempfile.TemporaryDirectory() as folder, measured(config, slot, spec, Path(folder)) as (judge, name):
+        report = check(judge, limit).to_plain()
+        report |= {"model": name, "template": judge.name}
+        if rows:
+            report["data"] = labelled_rates(judge, *map(list, zip(*rows, strict=True)))
+        return report
 
-        policy = Policy(build(Family, config.tree["policy"], "policy"))
-    with tempfile.TemporaryDirectory() as folder:
-        run: Any = JudgeRun(Path(folder), policy)  # the part of a run that engines read
-        judge = open_judge(spec, run, where, template)
-        try:
-            report = check(judge, limit).to_plain()
-            report |= {"model": judge.config.model, "template": judge.template.name}
-            if rows:
-                report["data"] = labelled_rates(judge, *map(list, zip(*rows, strict=True)))
-            return report
-        finally:
-            judge.service.close()
+
+@contextmanager
+def _judge(config: Config, slot: str, reward: Mapping[str, Any], folder: Path) -> Iterator[tuple[Judge, str]]:
+    """The judge of a reward, and its model's name."""
+    where = f"rewards.{slot}.judge"
+    template = getattr(get(Reward, reward["name"], f"rewards.{slot}"), "template", "correctness")
+    spec = {key: value for key, value in reward["judge"].items() if key not in ("report", "unless_good")}
+    engine = build(Engine, check_judge(spec, where).engine, f"{where}.engine")
+    policy = _policy(config) if getattr(engine, "needs_policy", True) else None
+    run: Any = JudgeRun(folder, policy)  # the part of a run that engines read
+    judge = open_judge(spec, run, where, template)
+    try:
+        yield judge, judge.config.model
+    finally:
+        judge.service.close()
+
+
+@contextmanager
+def _reward_model(
+    config: Config, slot: str, spec: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[ScoredByModel, str]]:
+    """The reward by a reward model, and the model's name; beside the policy, as in a run."""
+    reward = build(Reward, spec, f"rewards.{slot}")
+    run: Any = JudgeRun(folder, _policy(config))
+    reward.setup(run)
+    yield ScoredByModel(reward), str(spec.get("model", ""))
+
+
+def _policy(config: Config) -> Any:
+    from vlrl.policy.policy import Policy  # imports torch
+
+    return Policy(build(Family, config.tree["policy"], "policy"))
 
 
 def _shown(slot: str, report: Mapping[str, Any]) -> str:
