@@ -7,11 +7,13 @@ TEST_STAMP = $(STAMP)-test
 MODEL_STAMP = $(STAMP)-smollm
 DOCS_STAMP = $(STAMP)-docs
 JOBS ?= 2
+# what has a stage of its own: the pages as people see them, and a user's journeys
+OTHERS = tests/site tests/journeys
 
 # without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install install-test demo demo-text test proofs test-slow journeys test-gpu style check pages tutorials docs docs-serve wheel clean
+.PHONY: install install-test demo demo-text test test-site proofs test-slow journeys test-gpu style check pages tutorials docs docs-serve wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -44,7 +46,10 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 	$(BIN)/vlrl train experiments/laptop_sums --overwrite
 
 test: install-test  ## the suite, on the CPU; tests of programs that are not installed are skipped by name
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(or $(TESTS),$(OTHERS:%=--ignore=%))
+
+test-site: install-test docs  ## every page of the site and of a run in a browser, the examples on them, and the tutorials in short
+	OMP_NUM_THREADS=1 VLRL_BUILT_SITE=$(CURDIR)/build/site $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/site
 
 proofs: install-test  ## runs of the presets that `make test` leaves out, with the mechanism on, off and turned round
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m proof tests/proofs

@@ -73,8 +73,8 @@ def test_hostile_programs_end_and_are_told(code, told):
 @pytest.mark.needs("bwrap")
 def test_programs_see_no_files_and_no_network(tmp_path):
     secret = tmp_path / "gold.txt"
-    secret.write_text("42")
-    assert "42" not in run(begin(), f"print(open({str(secret)!r}).read())").text
+    secret.write_text("six times seven")
+    assert "six times" not in run(begin(), f"print(open({str(secret)!r}).read())").text
     run(begin(), f"open({str(tmp_path / 'new.txt')!r}, 'w').write('a')")
     assert not (tmp_path / "new.txt").exists()
     code = "import socket; socket.create_connection(('127.0.0.1', 80), 1); print('connected')"
