@@ -209,6 +209,17 @@ def test_at_most_two_settings_are_ours(preset):
         )
 
 
+@pytest.mark.parametrize("preset", CODE)
+def test_a_phase_without_a_policy_loss_has_an_optimizer_of_its_own(preset):
+    """Supervised training is another script, with another learning rate and another mean over tokens."""
+    config = load([preset])
+    for name, phase in (config.tree.get("phases") or {}).items():
+        if (phase or {}).get("policy_loss") == {"name": "zero_loss"}:
+            assert phase.get("optimizer"), f"{preset}: phases.{name}.optimizer is that of the other phases"
+            if any((term or {}).get("name") == "nll" for term in phase["loss_terms"].values()):
+                assert phase.get("loss_aggregation"), f"{preset}: phases.{name}.loss_aggregation"
+
+
 LAB = sorted(f"experiments/{path.stem}" for path in (ROOT / "experiments").glob("*_lab.yaml"))
 
 
