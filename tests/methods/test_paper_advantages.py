@@ -160,16 +160,24 @@ def test_effective_rank():
 
 
 def test_rank_moments_are_differences_to_the_mean_so_far():
-    # corners of a simplex: prefixes of 2, 3, 4 have ranks 1, 2, 3; d = 2 - 1, 3 - 1.5; the mean of d_2 - d_1
-    # = 0.5
-    assert rank_moments(torch.eye(4)[:, :], 1)[0] == pytest.approx(3.0)
+    # corners of a simplex: k of them have rank k - 1. Released windows (metrics_utils.py:193-232): 1 + stride
+    # tokens, 1 + 2 stride, ..., as far as there are tokens
+    assert rank_moments(torch.eye(4), 1) == pytest.approx(
+        (3.0, (1.0 + 1.5) / 2, 0.5), abs=1e-5
+    )  # 2, 3, 4 tokens
+    assert rank_moments(torch.eye(7), 2) == pytest.approx(
+        (6.0, (2.0 + 3.0) / 2, 1.0), abs=1e-5
+    )  # 3, 5, 7: 2, 4, 6
     assert rank_moments(torch.eye(6), 2) == pytest.approx(
-        (5.0, (2.0 + 3.0) / 2, 1.0)
-    )  # prefixes 2, 4, 6: ranks 1, 3, 5; d = 2, 3
-    assert rank_moments(torch.eye(5), 2)[1:] == pytest.approx(
-        (2.0, 0.0)
-    )  # the fifth token is no prefix of its own
-    assert rank_moments(torch.eye(3), 8) == pytest.approx((2.0, 0.0, 0.0))
+        (5.0, 2.0, 0.0), abs=1e-5
+    )  # 3, 5; the sixth is in none
+    assert rank_moments(torch.eye(4), 2) == pytest.approx((3.0, 0.0, 0.0), abs=1e-5)  # 3 alone: no difference
+    assert rank_moments(torch.eye(3), 8) == pytest.approx((2.0, 0.0, 0.0), abs=1e-5)
+
+
+def test_rank_moments_look_at_the_last_tokens_alone():
+    # max_seq_len, 512 there: of the last three tokens 2 and 3; the rank itself is that of all tokens
+    assert rank_moments(torch.eye(7), 1, last=3) == pytest.approx((6.0, 1.0, 0.0), abs=1e-5)
 
 
 def test_rank_shaping_by_hand():
@@ -201,7 +209,7 @@ def test_rank_moments_are_taken_before_states_are_left_behind():
     for rollout in g:
         rollout.signals.update(hidden=torch.eye(2).tolist(), old_logp=[0.0, 0.0])
     Verl(stride=1).prepare([g])
-    assert [RANK_MOMENTS[r] for r in without_media(g)] == [pytest.approx((1.0, 1.0, 0.0))] * 2
+    assert [RANK_MOMENTS[r] for r in without_media(g)] == [pytest.approx((1.0, 0.0, 0.0))] * 2
     assert all(set(r.signals) == {"old_logp"} for r in without_media(g)) and all(
         "hidden" in r.signals for r in g
     )

@@ -39,16 +39,12 @@ def effective_rank(hidden_TH: torch.Tensor) -> float:
     return float(torch.exp(-(p * p.clamp(min=1e-12).log()).sum()))
 
 
-def rank_moments(hidden_TH: torch.Tensor, stride: int) -> tuple[float, float, float]:
-    """(ER, ERV, ERA): the rank m_n of all tokens; the mean of d_j = m_j - mean(m_1 .. m_j-1) over prefixes
-    that grow by `stride` tokens, the last one whole; the mean of d_j - d_j-1. ERV is 0 with fewer than two
-    prefixes, ERA with fewer than three."""
-    ends = list(range(stride, len(hidden_TH) + 1, stride))
-    if (
-        not ends or ends[-1] < len(hidden_TH) - 1
-    ):  # as in the released code, a single further token is no prefix of its own
-        ends.append(len(hidden_TH))
-    ranks = [effective_rank(hidden_TH[:end]) for end in ends]
+def rank_moments(hidden_TH: torch.Tensor, stride: int, last: int = 512) -> tuple[float, float, float]:
+    """(ER, ERV, ERA): the rank m of all tokens; the mean of d_j = m_j - mean(m_1 .. m_j-1) over prefixes of
+    1 + j `stride` of the `last` tokens; the mean of d_j - d_j-1. ERV is 0 with fewer than two prefixes, ERA
+    with fewer than three."""
+    end_TH = hidden_TH[-last:]
+    ranks = [effective_rank(end_TH[: t + 1]) for t in range(stride, len(end_TH), stride)]
     first = [ranks[j] - mean(ranks[:j]) for j in range(1, len(ranks))]
     second = [b - a for a, b in pairwise(first)]
     return effective_rank(hidden_TH), mean(first), mean(second)
@@ -72,8 +68,9 @@ class Verl(GRPO):
     ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states. Paper: Huang et al. 2025
     (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code
     fixes the rest. Deviates: the bonus is the whole rollout's (released code: at the last token only);
-    averages start at the first step's means, not at 0, where every deviation would be 5. Edge: A = 0 stays 0.
-    The first step has no averages and is plain GRPO. Hidden states stay on their rank.
+    averages start at the first step's means, not at 0, where every deviation would be 5, and hold the step
+    before (there one step later). Edge: A = 0 stays 0. The first step has no averages and is plain GRPO.
+    Hidden states stay on their rank.
     """
 
     stride: int = 40
