@@ -1,12 +1,12 @@
 """SSRL: what is masked, and which texts have the form."""
 
-from types import SimpleNamespace
-
 import pytest
-from make import group, inputs
+from tiny import text_run
 from vlrl_rewards.format.tags import SearchFormat
 
-from vlrl.methods.papers.ssrl import Ssrl, spans
+from vlrl.methods.papers.ssrl import outside, spans
+from vlrl.trainer.step.loop import sample
+from vlrl.trainer.views import StepView
 from vlrl.types import Prompt, Rollout, Row
 
 
@@ -35,16 +35,32 @@ def test_spans(text, found):
 
 
 def test_information_is_not_trained_on():
-    mask = Ssrl(tag="i")
-    mask.setup(
-        SimpleNamespace(policy=SimpleNamespace(tokenizer=Pieces("a", "<i>", "b", "c</", "i>", "d", "")))
+    decode = Pieces("a", "<i>", "b", "c</", "i>", "d", "").decode
+    # the tags are left out with what they hold; a token that is half outside is trained on
+    assert outside([0, 1, 2, 3, 4, 5], "i", decode) == [True, False, False, False, False, True]
+    assert outside([0, 5], "i", decode) == [True, True] and outside([], "i", decode) == []
+    assert outside([0, 1, 2], "i", decode) == [True] * 3  # not closed
+    assert outside([1, 0, 6, 3, 4], "i", decode) == [False, False, True, False, False]
+    assert outside([0, 1, 0], "i", Pieces("a", "b<i>c</i>").decode) == [True] * 3
+
+
+def test_what_is_left_out_is_sampled_and_not_trained_on():
+    told = "<information>b</information>"
+    run = text_run(
+        ["methods/grpo"],
+        [
+            "rollout={name: ssrl}",
+            "sampling.max_tokens=99",
+            f"engine.options=['a{told}<answer>1</answer>', '<answer>1</answer>']",
+        ],
     )
-    g = group(1, 0, lengths=[6, 2])
-    g.rollouts[0].ids, g.rollouts[1].ids = [0, 1, 2, 3, 4, 5], [0, 5]
-    x = inputs([[-1.0] * 6] * 2, lengths=[6, 2], groups=[g])
-    # the tags are masked with what they hold; a rollout without the tag keeps all
-    assert mask(x).tolist() == [[1, 0, 0, 0, 0, 1], [1] * 6]
-    assert Ssrl()(x).tolist() == [[1] * 6] * 2
+    groups = sample(StepView.between_steps(run), run.prompt_sampler(2))
+    rollouts = [rollout for group in groups for rollout in group]
+    assert len({rollout.text for rollout in rollouts}) == 2
+    for rollout in rollouts:
+        left = [t for t, trained in zip(rollout.ids, rollout.trained_mask, strict=True) if not trained]
+        assert run.policy.tokenizer.decode(left) == (told if told in rollout.text else "")
+        assert rollout.sampled_tokens == len(rollout) and (rollout.loss_mask is None) == (not left)
 
 
 ASKED = "<think>a</think><search>b</search><information>c</information>"
@@ -83,6 +99,9 @@ def test_form(text, expected):
         ("<search>b</search><information>c</information><think>d</think><answer>e</answer>", 0.0),
         (ASKED.replace("b", "b\nb") + "<think>d</think><answer>e</answer>", 0.0),
         (ASKED + "<think>d</think><answer>e</answer> done", 0.0),
+        (ASKED + "<think>a <b>d</b></think><answer>e</answer>", 0.0),  # naive.py:281-285: any other tag
+        (ASKED + "<think>1 < 2</think><answer>e</answer>", 0.0),  # "< 2</think>" is none of the tags
+        (ASKED + "<think>2 > 1, <></think><answer>e</answer>", 1.0),
     ],
 )
 def test_the_released_grade(text, expected):

@@ -207,6 +207,19 @@ class BoxedFormat(Reward):
         return float(len(found) == 1 and has_content(text[found[0][2] : found[0][3]]))
 
 
+def only_tags(text: str) -> bool:
+    """Whether all that stands in angle brackets, from a "<" to the next ">", is a tag of SSRL's form."""
+    at = text.find("<")
+    while at >= 0:
+        end = text.find(">", at)
+        if end < 0:
+            return True
+        if end > at + 1 and not _SEARCH_TAG.fullmatch(text[at : end + 1]):
+            return False
+        at = text.find("<", at + 1 if end == at + 1 else end)
+    return True
+
+
 @register("search_format")
 @dataclass(frozen=True, kw_only=True)
 class SearchFormat(Reward):
@@ -217,8 +230,9 @@ class SearchFormat(Reward):
 
     Only white space may stand between blocks; a search needs no thought before it. More than `most` searches:
     0. `graded` is the released rule: the text begins with a thought and ends with the answer, every search is
-    one line with its information behind it, and more than `most` + 1 thoughts earn 0. Paper: SSRL,
-    arXiv:2508.10874. Deviates: rewards/DEVIATIONS.md. The gold answer is not read. Range [0, 1].
+    one line with its information behind it, and more than `most` + 1 thoughts, or anything else in angle
+    brackets, earn 0. Paper: SSRL, arXiv:2508.10874. Deviates: rewards/DEVIATIONS.md. The gold answer is not
+    read. Range [0, 1].
     """
 
     reads_answer: ClassVar[bool] = False
@@ -239,7 +253,8 @@ class SearchFormat(Reward):
         if self.graded:
             searches_fit = all("\n" not in block for kind, block in zip(kinds, blocks) if kind == "search")
             framed = not outside[0].strip() and not outside[-1].strip()
-            return self._grade(kinds) if filled and searches_fit and framed else 0.0
+            known = searches_fit and framed and only_tags(text)
+            return self._grade(kinds) if filled and known else 0.0
         well_made = filled and not any(part.strip() for part in outside)
         return float(
             well_made

@@ -1,51 +1,53 @@
 """SSRL: self-search, where the policy writes its own search results; information masking leaves them out of
 the loss.
 
-`ssrl` is a token weight. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874; released code: TsinghuaC3I/SSRL at
-3009f21, verl/trainer/ppo/ray_trainer.py.
+`ssrl` is a rollout strategy. Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874; released code: TsinghuaC3I/SSRL
+at 3009f21, verl/trainer/ppo/ray_trainer.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vlrl.methods.core.rollout import Independent
+from vlrl.plugins.contexts import SamplingContext
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import TokenWeight
-from vlrl.services.lazy import Tensor, torch
-from vlrl.types import LossInputs, Rollout
+from vlrl.types import Group, Prompt
 
 
 @register("ssrl")
 @dataclass(frozen=True)
-class Ssrl(TokenWeight):
-    """SSRL's information mask: w_t = 0 for tokens that lie wholly in `<tag>...</tag>`, the tags included,
-    else 1.
+class Ssrl(Independent):
+    """SSRL's rollouts: independent samples, not trained on the tokens that lie wholly in `<tag>...</tag>`, the
+    tags included.
 
-    Paper: Fan et al. 2025 (SSRL), arXiv:2508.10874 (information mask); released code:
-    create_information_loss_mask. Deviates: its pattern does not match across lines; here information of
-    several lines is masked too. Shapes: (B, T). Edge: an unclosed tag masks nothing; a rollout without the
-    tag has weight 1 everywhere; before `setup`, without a tokenizer, all weights are 1.
+    They are in no loss, no KL and no mean over tokens; their lengths count. Paper: Fan et al. 2025 (SSRL),
+    arXiv:2508.10874 (information mask); released code: create_information_loss_mask, which becomes the loss
+    mask (ray_trainer.py:1046-1047, dp_actor.py). Deviates: its pattern does not match across lines; here
+    information of several lines is left out too. Edge: an unclosed tag leaves nothing out.
     """
 
     tag: str = "information"
 
-    def __call__(self, x: LossInputs) -> Tensor:
-        weight_BT = torch.ones_like(x.mask_BT)
-        for b, rollout in enumerate(x.batch.rollouts if self.is_set_up else ()):
-            for t in self.inside(rollout):
-                weight_BT[b, t] = 0.0
-        return weight_BT
+    def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
+        groups = super().__call__(prompts, counts, run)
+        for rollout in (rollout for group in groups for rollout in group):
+            keep = outside(rollout.ids, self.tag, run.policy.tokenizer.decode)
+            if not all(keep):
+                rollout.leave_out(keep)
+        return groups
 
-    def inside(self, rollout: Rollout) -> list[int]:
-        """The positions of the tokens inside the tags."""
-        pieces = [self.run.policy.tokenizer.decode([token]) for token in rollout.ids]
-        tagged = spans("".join(pieces), self.tag)
-        positions, at = [], 0
-        for t, piece in enumerate(pieces):
-            if piece and any(start <= at and at + len(piece) <= end for start, end in tagged):
-                positions.append(t)
-            at += len(piece)
-        return positions
+
+def outside(ids: Sequence[int], tag: str, decode: Callable[[Sequence[int]], str]) -> list[bool]:
+    """For each token whether it is outside of the tags, be it in part."""
+    pieces = [decode([token]) for token in ids]
+    tagged = spans("".join(pieces), tag)
+    keep, at = [], 0
+    for piece in pieces:
+        keep.append(not (piece and any(a <= at and at + len(piece) <= b for a, b in tagged)))
+        at += len(piece)
+    return keep
 
 
 def spans(text: str, tag: str) -> list[tuple[int, int]]:
