@@ -14,7 +14,7 @@ from vlrl.methods.common.step_scores import STEP_SCORES, mean_step_score
 from vlrl.methods.core.reward_shaping import TOKEN_REWARDS
 from vlrl.methods.papers.clip_delta_prm_rewards import ClipDeltaPRMRewards
 from vlrl.methods.papers.pav import PAV
-from vlrl.methods.papers.prime import Prime, PrimeModel, log_ratios, returns_of
+from vlrl.methods.papers.prime import Prime, PrimeModel, log_ratios, returns_of, target_of
 from vlrl.methods.papers.prof import Prof
 from vlrl.methods.papers.writing_zero import WritingZero, WritingZeroBalanced
 from vlrl.plugins.registry import build
@@ -109,6 +109,15 @@ def test_the_implicit_model_learns_the_outcome():
     assert float(loss.detach()) == pytest.approx(wanted) and right == 2.0
     loss.backward()
     assert (logp.grad[0] < 0).all() and (logp.grad[1] > 0).all()
+
+
+@pytest.mark.parametrize(("outcome", "wanted"), [(1.0, 1.0), (0.3, 0.3), (-1.0, 0.0), (None, 1.0)])
+def test_the_implicit_models_target_is_the_graded_outcome(outcome, wanted):
+    """PRIME 18ad596f, verl/utils/reward_score/prime.py:57-83: the share of a program's tests that pass, which
+    core_algos.py:265-268 takes as the target of the cross-entropy."""
+    (rollout,) = group_of("a", correct=[True])
+    rollout.outcome = outcome
+    assert target_of(rollout) == wanted
 
 
 # --- rewards of steps ---------------------------------------------------------------------------------------

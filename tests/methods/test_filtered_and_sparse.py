@@ -44,6 +44,12 @@ def test_only_the_best_stay(fields, kept):
     )
 
 
+def test_an_empty_completion_is_not_imitated():
+    (out,) = Superhf()([group(1.0, 2.0, 0.5, texts=["a", " \n", ""])])
+    assert [rollout.text for rollout in out] == ["a"] and len(out.untrained) == 2
+    assert Superhf()([group(1.0, 2.0, texts=["", " "])]) == []
+
+
 def test_tickets_are_a_function_of_name_and_seed():
     shape = torch.Size([200, 100])
     one, again, other = ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 0), ticket("a", shape, 0.01, 1)

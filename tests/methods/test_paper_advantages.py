@@ -89,7 +89,10 @@ def test_bnpo_density_agrees_with_scipy():
 def test_bnpo_decomposes_and_refuses_other_ranges():
     g = [group(0, 0, raw={"a": [1, 0], "b": [0, 1]}), group(0, 0, raw={"a": [1, 0], "b": [1, 1]})]
     parts = [BNPO(slots=(slot,))(g) for slot in ("a", "b")]
-    assert BNPO(slots=("a", "b"))(g)[0] == pytest.approx([x + y for x, y in zip(parts[0][0], parts[1][0])])
+    # bnpo_ray_trainer.py:332-350 @ a9c51b98: the sum over the rewards, divided by their number
+    assert BNPO(slots=("a", "b"))(g)[0] == pytest.approx(
+        [(x + y) / 2 for x, y in zip(parts[0][0], parts[1][0])]
+    )
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         BNPO(max_reward=1.0)([group(2.0, 0.0)])
 

@@ -64,8 +64,8 @@ def test_grpo_advantages_normalised_over_the_tokens_of_the_step():
 
 
 def test_k3_has_the_gradient_of_superhfs_kl():
-    """openfeedback/superhf a089812d, training.py: KL(pi_0 || pi) over the vocabulary, of which k3's gradient
-    is an estimate: pi - pi_0."""
+    """openfeedback/superhf a089812d, training.py: KL(pi_0 || pi) over the vocabulary, whose gradient pi -
+    pi_0 is k3's on drawn tokens. Those of the best of many completions are not: the preset sums them all."""
     logits = torch.tensor([0.3, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
     logp0 = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
     logp = logits.log_softmax(-1)

@@ -28,7 +28,7 @@ class BNPO(GroupRelative):
         alpha = max(1, 1 + a / 3),  beta = max(1, 1 + b / 3),  a = k m,  b = k (1 - m),  k = m (1 - m) / v - 1
 
     m and v are the mean and unbiased variance of all p of the step (as in recipe/bnpo/src/bnpo_ray_trainer.py
-    of changyi7231/BNPO a9c51b98). `slots` computes that for each of these raw rewards and adds the results
+    of changyi7231/BNPO a9c51b98). `slots` computes that for each of these raw rewards and takes the mean
     (advantage decomposition); without them it is computed for the total reward divided by `max_reward` (0:
     the sum of the rewards' weights). Rewards must then be in [0, 1]; 1 / density is at most `limit`. Edge: no
     variance between prompts: alpha = beta = 1, REINFORCE with a baseline; alpha = beta = 3/2 would be GRPO's
@@ -53,7 +53,7 @@ class BNPO(GroupRelative):
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         scores = [[group.raw(slot) for group in groups] for slot in self.slots] or [self.scaled(groups)]
         parts = [self.of_scores(rows) for rows in scores]
-        return [[sum(values) for values in zip(*rows)] for rows in zip(*parts)]
+        return [[mean(values) for values in zip(*rows)] for rows in zip(*parts)]
 
     def scaled(self, groups: Sequence[Group]) -> list[list[float]]:
         """Total rewards divided by the largest possible one."""

@@ -2,7 +2,7 @@
 
     prime          advantage: RLOO of the outcome plus RLOO of the token rewards, whitened
     prime.logp     aux tensor: log-probs of the implicit process reward model
-    prime.model    callback: trains it on whether rollouts are correct
+    prime.model    callback: trains it on the outcomes
 
 Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456; released code: PRIME-RL/PRIME at 18ad596f,
 training/verl/workers/actor/dp_prime.py and training/verl/trainer/ppo/core_algos.py.
@@ -67,10 +67,10 @@ class Prime(GroupRelative):
         q_t = log pi_phi(y_t) - log pi_ref(y_t),  r_t = q_t / max |sum_{s >= t} q_s|
         A_i,t = c_o (o_i - mean_{j != i} o_j) + c_p sum_{s >= t} [ n r_i,s - sum_j mean_s r_j,s ] / (n - 1)
 
-    The maximum is over all tokens of the step; o is the rollout's reward.
-    Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456, eq. 5; coefficients, division and whitening are the
-    release's (core_algos.py:108-150, dp_prime.py:240). Edge: a rollout alone in its group has advantage 0
-    before whitening.
+    The maximum is over all tokens of the step (there of each process); o is the rollout's reward.
+    Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456, eq. 5; division and whitening are the release's
+    (core_algos.py:108-150, dp_prime.py:240), whose coefficients, both 5, reach its metrics alone. Edge: a
+    rollout alone in its group has advantage 0 before whitening.
     """
 
     outcome: float = 5.0
@@ -131,7 +131,7 @@ def returns_of(row: Sequence[float]) -> list[float]:
 class PrimeModel(Callback):
     """Trains PRIME's implicit process reward model after each step, on the step's rollouts:
 
-        L = CE( sigma(beta sum_t q_t), 1[the rollout is correct] )
+        L = CE( sigma(beta sum_t q_t), o ),   o in [0, 1] the outcome, as graded
 
     `updates` updates on parts of the groups, AdamW without weight decay, gradients clipped at `clip`. The
     step's rewards are those from before them (`prime_model.update=after` of the released script, which takes
@@ -200,6 +200,11 @@ class PrimeModel(Callback):
         ).to(logp_BT.device)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(logp_BT.device)
         score_B = self.beta * ((logp_BT - ref_BT) * mask_BT).sum(-1)
-        correct_B = torch.tensor([float(r.correct) for r in batch.rollouts], device=logp_BT.device)
-        loss = nn.functional.binary_cross_entropy_with_logits(score_B, correct_B, reduction="sum")
-        return loss, float(((score_B > 0) == (correct_B > 0.5)).sum())
+        target_B = torch.tensor([target_of(r) for r in batch.rollouts], device=logp_BT.device)
+        loss = nn.functional.binary_cross_entropy_with_logits(score_B, target_B, reduction="sum")
+        return loss, float(((score_B > 0) == (target_B > 0.5)).sum())
+
+
+def target_of(rollout: Rollout) -> float:
+    """The outcome that the model learns: its score, within [0, 1]; 1 or 0 for a rollout without one."""
+    return min(max(float(rollout.correct if rollout.outcome is None else rollout.outcome), 0.0), 1.0)

@@ -19,7 +19,7 @@ from vlrl.types import Group, Prompt
 @register("ssrl")
 @dataclass(frozen=True)
 class Ssrl(Independent):
-    """SSRL's rollouts: independent samples, not trained on the tokens that lie wholly in `<tag>...</tag>`, the
+    """SSRL's rollouts: independent samples, not trained on the tokens that lie wholly in `<tag>...</tag>`,
     tags included.
 
     They are in no loss, no KL and no mean over tokens; their lengths count. Paper: Fan et al. 2025 (SSRL),

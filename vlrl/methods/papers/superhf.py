@@ -21,10 +21,10 @@ class Superhf(ReplayBuffer):
     """SuperHF's filter: the `keep` rollouts of highest reward of each group stay, if their reward is above
     `reward_above`.
 
-    The other rollouts are moved to `Group.untrained`; a group without a remaining rollout is dropped.
-    Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1; checked against filtering.py of the
-    release (top k by score; k = 1 of a superbatch of completions of one prompt). Edge: of equal rewards the
-    earlier rollout stays.
+    A rollout of white space alone never stays. The others are moved to `Group.untrained`; a group without a
+    remaining rollout is dropped. Paper: Mukobi et al. 2023 (SuperHF), arXiv:2310.16763, algorithm 1; checked
+    against filtering.py and training.py:733-743 of the release (top k by score of a prompt's completions that
+    are not empty). Edge: of equal rewards the earlier rollout stays.
     """
 
     keep: int = 1
@@ -37,7 +37,7 @@ class Superhf(ReplayBuffer):
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         out = []
         for group in groups:
-            order = sorted(group, key=lambda rollout: -rollout.reward)
+            order = sorted((r for r in group if r.text.strip()), key=lambda rollout: -rollout.reward)
             chosen = {id(rollout) for rollout in order[: self.keep] if rollout.reward > self.reward_above}
             best = [rollout for rollout in group if id(rollout) in chosen]
             rest = [rollout for rollout in group if id(rollout) not in chosen]
