@@ -67,10 +67,9 @@ class Verl(GRPO):
 
     ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states. Paper: Huang et al. 2025
     (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code
-    fixes the rest. Deviates: the bonus is the whole rollout's (released code: at the last token only);
-    averages start at the first step's means, not at 0, where every deviation would be 5, and hold the step
-    before (there one step later). Edge: A = 0 stays 0. The first step has no averages and is plain GRPO.
-    Hidden states stay on their rank.
+    fixes the rest. Deviates: the bonus is the whole rollout's (released: at the last token only); averages
+    start at the first step's means, not at 0, and trail by one step (there two). Edge: A = 0 stays 0. The
+    first step is plain GRPO. Hidden states stay on their rank.
     """
 
     stride: int = 40
