@@ -32,7 +32,14 @@ DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 def speaking(words, function):
     made = text_run(
         ["methods/rex_rag"],
-        ["environment=null", "num_minibatches=1", "sampling.max_tokens=200", "rollout.share=1", DOUBTS, *words],
+        [
+            "environment=null",
+            "num_minibatches=1",
+            "sampling.max_tokens=200",
+            "rollout.share=1",
+            DOUBTS,
+            *words,
+        ],
     )
     made.engine = replace(made.engine, function=function)
     made.engine.setup(made)
@@ -204,8 +211,8 @@ def test_the_dual_clip_bounds_what_became_likely_though_wrong():
 
 
 def test_the_preset_has_no_dual_clip_and_six_turns():
-    """The release leaves its dual clip out of compute_policy_loss, asks for a last turn behind max_turns 5, and
-    lets a turn without an action go on."""
+    """The release leaves its dual clip out of compute_policy_loss, asks for a last turn behind max_turns 5,
+    and lets a turn without an action go on."""
     config = load(["methods/rex_rag"]).tree
     loss = build(PolicyLoss, config["policy_loss"], "policy_loss")
     x = inputs(logp=[[-0.1]], old=[[-0.1 - math.log(5)]], advantage=-1.0)  # a ratio of 5
