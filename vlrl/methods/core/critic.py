@@ -332,8 +332,8 @@ class CriticModel(Callback):
         }
 
     def loss(self, model: ValueModel, policy: PolicyView, batch: TokenBatch) -> tuple[Tensor, int, float]:
-        """The sum over what `mean` is taken of (outcome: rollouts), their number, and of the shares of it whose
-        loss is that of the clipped value."""
+        """The sum over tokens or rollouts, as `mean` has it (outcome: rollouts), their number, and how many
+        of them have the loss of the clipped value."""
         value_BT = model.values(policy, batch)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(value_BT.device)
         if self.objective == "outcome":
