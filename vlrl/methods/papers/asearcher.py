@@ -44,12 +44,11 @@ class Asearcher(RewardShaping):
     question invalid.
 
     r is the total so far (F1). A turn is well formed if <search>, <access> and <answer> are closed, at most
-    one of them stands in it, "assistant" nowhere, and `</think>` at most once, or twice behind a reply: there
-    the release samples it in two, up to `</think>` and from there on, each with this rule. Calling the
-    question invalid: the last answer holds "question", "valid" or "appropriate". Paper: Gao et al. 2025
-    (ASearcher), arXiv:2508.07976, sec. 4; the rules and -0.5 are the release's. Edge: the release's
-    instruction that allows such an answer (in 1 - valid_inst_ratio of the prompts) is not given, so that it
-    is always refused; the release's default ratio is 1.
+    one of them stands in it, "assistant" nowhere, and `</think>` at most once, or twice behind a reply, where
+    the release samples a turn in two. Calling the question invalid: the last answer holds "question", "valid"
+    or "appropriate". Paper: Gao et al. 2025 (ASearcher), arXiv:2508.07976, sec. 4; the rules and -0.5 are the
+    release's. Edge: its instruction that allows such an answer (in 1 - valid_inst_ratio of the prompts) is
+    not given, so that it is always refused.
     """
 
     refused: float = -0.5
