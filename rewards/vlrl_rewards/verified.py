@@ -149,7 +149,7 @@ class SameWords(ByKind):
 @register("text_metric")
 @dataclass(frozen=True, kw_only=True)
 class TextMetric(ByKind):
-    """A text metric: token F1, ROUGE F1, BLEU, METEOR, chrF2, ANLS, 1 - WER or 1 - CER.
+    """A text metric: token F1, F1 of word sets, ROUGE F1, BLEU, METEOR, chrF2, ANLS, 1 - WER or 1 - CER.
 
         r = max over golds of metric(answer, gold), in [0, 1]
 
@@ -158,7 +158,9 @@ class TextMetric(ByKind):
     raises ValueError.
     """
 
-    metric: Literal["f1", "rouge1", "rouge2", "rougeL", "bleu", "meteor", "chrf", "anls", "wer", "cer"] = "f1"
+    metric: Literal[
+        "f1", "set_f1", "rouge1", "rouge2", "rougeL", "bleu", "meteor", "chrf", "anls", "wer", "cer"
+    ] = "f1"
     correct_at: float = 0.5
 
     def kind_of(self, row: Row) -> tuple[str, Mapping[str, Any]]:

@@ -30,6 +30,13 @@ def test_score_times_form():
     )
 
 
+def test_behind_a_reply_a_turn_may_end_two_thoughts():
+    again = "read</think><think>so</think>"
+    assert Asearcher().value(rollout(SEARCH, again + ANSWER.removeprefix("<think>ok</think>"))) == 0.8
+    assert Asearcher().value(rollout(SEARCH, again + ANSWER)) == 0.0
+    assert Asearcher().value(rollout(again + SEARCH.removeprefix("<think>so</think>"), ANSWER)) == 0.0
+
+
 @pytest.mark.parametrize(
     ("turn", "right"),
     [

@@ -4,6 +4,7 @@ restart."""
 from __future__ import annotations
 
 from math import log
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from run_kit import last_step
 from tiny import steps, text_run
 
 from vlrl.methods.core.critic import (
+    CRITIC_WEIGHT,
     OUTCOME_CRITIC,
     OUTCOME_CRITIC_MODEL,
     RETURNS,
@@ -23,7 +25,7 @@ from vlrl.methods.core.critic import (
     value_model,
 )
 from vlrl.plugins.registry import ConfigError
-from vlrl.types import Group
+from vlrl.types import Group, Prompt, Rollout, Row
 
 
 def test_the_critic_learns_the_return():
@@ -114,3 +116,28 @@ def test_the_objective_is_what_a_critic_provides():
         CriticModel(objective="outcome").provides == (OUTCOME_CRITIC_MODEL,)
         and CriticModel(objective="outcome").requires == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("mean", "weights", "expected"),
+    [
+        ("tokens", None, (3.0, 3)),  # 0.5 + 0.5, and 2
+        ("sequences", None, (2.5, 2)),  # 0.5, and 2
+        ("tokens", (0.0, 2.0), (4.0, 3)),
+        ("sequences", (0.0, 2.0), (4.0, 2)),
+        ("sequences", (2.0, 0.0), (1.0, 2)),
+    ],
+)
+def test_the_mean_of_a_value_loss_by_hand(mean, weights, expected):
+    """Values 1 1 and 2 (a second token is padding), targets of 0: 0.5 V^2."""
+    prompt = Prompt(row=Row("a", "q", "1"), messages=())
+    rollouts = [Rollout(prompt, [1] * n, signals={"model_value": [0.0] * n}) for n in (2, 1)]
+    for place, rollout in enumerate(rollouts):
+        RETURNS.set(rollout, [0.0] * len(rollout))
+        if weights:
+            CRITIC_WEIGHT.set(rollout, weights[place])
+    mask = torch.tensor([[True, True], [True, False]])
+    batch = SimpleNamespace(loss_mask_BT=mask, mask_BT=mask, rollouts=rollouts)
+    model = SimpleNamespace(values=lambda policy, batch: torch.tensor([[1.0, 1.0], [2.0, 9.0]]))
+    total, number, _ = CriticModel(mean=mean).loss(model, None, batch)
+    assert (total.item(), number) == pytest.approx(expected)

@@ -9,6 +9,7 @@ import pytest
 from make import gradient, group, inputs, run
 from tiny import steps, text_run
 
+from vlrl.methods.core.critic import CRITIC_WEIGHT
 from vlrl.methods.papers.depo import (
     KEY,
     Depo,
@@ -40,6 +41,9 @@ from vlrl.types import Row
 def test_responses_that_count(keep, expected):
     x = inputs([[-1.0]] * 6, reward=[0.0, 2.0, 1.0, 2.0, 1.0, 1.0], group_of=[0, 0, 0, 0, 1, 1])
     assert PfPpo(keep)(x)[:, 0].tolist() == pytest.approx(expected)
+    first = group(0.0, 2.0, 1.0, 2.0)
+    PfPpo(keep).prepare([first])
+    assert [CRITIC_WEIGHT[r] for r in first] == pytest.approx(expected[:4])  # the critic draws alike
 
 
 def test_entropy_by_covariance():

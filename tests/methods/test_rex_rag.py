@@ -11,6 +11,7 @@ import torch
 from make import inputs
 from tiny import text_run
 
+from vlrl.config.loading import load
 from vlrl.functional import clipped_ratio_loss
 from vlrl.methods.papers.rex_rag import (
     ERROR_RATE,
@@ -21,7 +22,8 @@ from vlrl.methods.papers.rex_rag import (
     draw_logp,
 )
 from vlrl.plugins.episodes import CALLS, CONVERSATION, TRANSCRIPT, TURNS, Episode, Observation
-from vlrl.plugins.stages import Environment
+from vlrl.plugins.registry import build
+from vlrl.plugins.stages import Environment, PolicyLoss
 from vlrl.trainer.views import StepView
 
 DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
@@ -30,7 +32,14 @@ DOUBTS = "rollout.doubts=[' Hm, no.', ' Hm, wait.', ' Or so.']"
 def speaking(words, function):
     made = text_run(
         ["methods/rex_rag"],
-        ["num_minibatches=1", "sampling.max_tokens=200", "rollout.share=1", DOUBTS, *words],
+        [
+            "environment=null",
+            "num_minibatches=1",
+            "sampling.max_tokens=200",
+            "rollout.share=1",
+            DOUBTS,
+            *words,
+        ],
     )
     made.engine = replace(made.engine, function=function)
     made.engine.setup(made)
@@ -199,3 +208,13 @@ def test_the_dual_clip_bounds_what_became_likely_though_wrong():
     x = inputs(logp=[[-0.1, -0.1]], old=[[-0.1 - math.log(5), -0.1]], advantage=-1.0)  # ratios 5 and 1
     assert RexRagBalanceHeuristic()(x).loss[0].tolist() == pytest.approx([5.0, 1.0])
     assert RexRagBalanceHeuristic(dual_clip=3.0)(x).loss[0].tolist() == pytest.approx([3.0, 1.0])
+
+
+def test_the_preset_has_no_dual_clip_and_six_turns():
+    """The release leaves its dual clip out of compute_policy_loss, asks for a last turn behind max_turns 5,
+    and lets a turn without an action go on."""
+    config = load(["methods/rex_rag"]).tree
+    loss = build(PolicyLoss, config["policy_loss"], "policy_loss")
+    x = inputs(logp=[[-0.1]], old=[[-0.1 - math.log(5)]], advantage=-1.0)  # a ratio of 5
+    assert loss(x).loss.item() == pytest.approx(5.0)
+    assert config["rollout"]["max_turns"] == 6 and config["environment"]["retry"]

@@ -73,6 +73,8 @@ SEEDS: dict[str, Seed] = {
     "f1": _PROSE, "rouge1": _PROSE, "rouge2": _PROSE, "rougeL": _PROSE, "bleu": _PROSE, "chrf": _PROSE,
     # recall weighs nine tenths in METEOR: by its definition a text that holds the right answer scores high
     "meteor": replace(_PROSE, joined=""),
+    # a set counts a word once, however often it is written
+    "set_f1": replace(_PROSE, own={}, joined=""),
     "wer": _PROSE, "cer": _PROSE,
     "anls": Seed("EXIT 42", "EXIT 42", ("open all day", "no parking", "STOP"), {"long": "EXIT 42 " * 20}),
     "list": Seed(["red", "blue"], "red, blue", ("green", "pink, grey", "one, two, three"),

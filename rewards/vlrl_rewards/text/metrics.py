@@ -13,6 +13,8 @@ from rapidfuzz.distance import LCSseq, Levenshtein
 from vlrl_rewards.parsing import clean
 
 MAX_TOKENS = 20_000
+_SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
+_PARTS = re.compile(r"[^\w\s]|_")
 
 
 def fold(text: str) -> str:
@@ -24,11 +26,12 @@ def fold(text: str) -> str:
 
 def words_of(text: str) -> list[str]:
     """Folded words; a text in a script without spaces (Chinese, Japanese, Thai) is split into characters."""
-    words = fold(text).split()
-    out: list[str] = []
-    for word in words:
-        out += list(word) if re.search("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]", word) else [word]
-    return out[:MAX_TOKENS]
+    return [part for word in fold(text).split() for part in split(word)][:MAX_TOKENS]
+
+
+def split(word: str) -> list[str]:
+    """The characters of a word in a script without spaces, else the word."""
+    return list(word) if _SPACELESS.search(word) else [word]
 
 
 def f_score(matched: float, said: float, gold: float, beta: float = 1.0) -> float:
@@ -43,6 +46,18 @@ def token_f1(said: str, gold: str) -> float:
     """F1 of word multisets (Rajpurkar et al., arXiv:1606.05250)."""
     a, b = words_of(said), words_of(gold)
     return f_score(sum((Counter(a) & Counter(b)).values()), len(a), len(b))
+
+
+def set_f1(said: str, gold: str) -> float:
+    """F1 of word sets: articles count, repeated words once, and punctuation parts words (f1_score of
+    inclusionAI/ASearcher 813e804, utils/rewards.py)."""
+    a, b = _word_set(said), _word_set(gold)
+    return f_score(len(a & b), len(a), len(b))
+
+
+def _word_set(text: str) -> set[str]:
+    words = _PARTS.sub(" ", clean(text).lower()).split()[:MAX_TOKENS]
+    return {part for word in words for part in split(word)}
 
 
 def _rouge_tokens(text: str) -> list[str]:

@@ -237,6 +237,7 @@ def _metric(kinds: tuple[str, ...], name: str, measure: Callable[[str, str], flo
 
 
 _metric(("f1",), "F1", metric.token_f1, "Token F1.")
+_metric(("set_f1",), "set F1", metric.set_f1, "F1 of word sets.")
 _metric(("rouge1",), "ROUGE-1", metric.rouge_n, "ROUGE-1 F1.")
 _metric(("rouge2",), "ROUGE-2", lambda said, gold: metric.rouge_n(said, gold, 2), "ROUGE-2 F1.")
 _metric(("rougeL", "rouge"), "ROUGE-L", metric.rouge_l, "ROUGE-L F1.")

@@ -82,6 +82,7 @@ def test_by_hand():
 def test_bounds_and_identity(a, b):
     for score in (
         metric.token_f1,
+        metric.set_f1,
         metric.rouge_n,
         metric.rouge_l,
         metric.bleu,
@@ -95,7 +96,24 @@ def test_bounds_and_identity(a, b):
         assert metric.token_f1("", a) == 0.0
 
 
-@pytest.mark.parametrize("kind", ["f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"])
+@pytest.mark.parametrize(
+    ("said", "gold", "expected"),
+    [
+        ("the Eiffel Tower", "Eiffel Tower", 0.8),  # an article is a word: precision 2/3, recall 1
+        ("Tower, Eiffel. Eiffel!", "Eiffel Tower", 1.0),  # once each
+        ("x-ray", "x ray", 1.0),
+        ("Paris", "Rome", 0.0),
+        ("", "Rome", 0.0),
+        ("\u5317\u4eac", "\u5317\u4eac\u5e02", 0.8),  # characters of a script without spaces
+    ],
+)
+def test_word_sets_by_hand(said, gold, expected):
+    assert metric.set_f1(said, gold) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "kind", ["f1", "set_f1", "rouge1", "rouge2", "rougeL", "bleu", "chrf", "anls", "wer", "cer"]
+)
 def test_kinds_right_wrong_garbage_empty_adversarial(kind):
     gold = "a small red house stands near the river"
     assert verify(gold, f"<think>hm</think><answer>{gold}</answer>", kind).score == pytest.approx(1.0)

@@ -39,6 +39,13 @@ RETURNS: Annotation[list] = Annotation(
     "gae.returns", list, hint="advantage: {name: gae}", doc="per token: A + V, which a critic regresses on"
 )
 
+CRITIC_WEIGHT: Annotation[float] = Annotation(
+    "critic_model.weight",
+    float,
+    hint="token_weights: one that says how often a rollout counts",
+    doc="the factor on a rollout in the loss of `critic_model`; 1 without it",
+)
+
 
 def value_head(run: StageContext, width: int = 64) -> ValueHead:
     """The run's value head, made at the first call."""
@@ -245,17 +252,22 @@ class CriticModel(Callback):
 
     "value" regresses on the targets that advantage `gae` writes (value clipping `clip`); "outcome" makes the
     mean of a rollout's token logits predict whether it is correct (cross-entropy). AdamW without weight
-    decay; an update's mean is over all ranks.
+    decay; an update's mean is over all ranks. A rollout with CRITIC_WEIGHT counts so often.
     Paper: Open-Reasoner-Zero, arXiv:2503.24290 (12 updates, 5e-6 beside the policy's 1e-6); OREAL,
     arXiv:2502.06781, eq. 10 (outcome; 2e-6 beside 5e-7); value clipping: arXiv:2005.12729, sec. 3. Edge:
     groups are whole, so there are at most as many updates as groups. Memory: a second model of the policy's
     size with its optimizer.
+
+    Attributes:
+        mean: Of a value loss: over all "tokens" (verl), or over the tokens of each rollout and then over
+            rollouts ("sequences", OpenRLHF).
     """
 
     objective: Literal["value", "outcome"] = "value"
     rate: float = 5.0
     updates: int = 12
     clip: float = 0.0
+    mean: Literal["tokens", "sequences"] = "tokens"
 
     @property
     def provides(self) -> tuple[Capability, ...]:
@@ -320,8 +332,8 @@ class CriticModel(Callback):
         }
 
     def loss(self, model: ValueModel, policy: PolicyView, batch: TokenBatch) -> tuple[Tensor, int, float]:
-        """The sum over tokens (value) or rollouts (outcome), their number, and the number of tokens whose
-        loss is that of the clipped value."""
+        """The sum over tokens or rollouts, as `mean` has it (outcome: rollouts), their number, and how many
+        of them have the loss of the clipped value."""
         value_BT = model.values(policy, batch)
         mask_BT = (batch.loss_mask_BT & batch.mask_BT).to(value_BT.device)
         if self.objective == "outcome":
@@ -335,8 +347,15 @@ class CriticModel(Callback):
             )
         old_N = trained_values([r.signals["model_value"] for r in batch.rollouts], mask_BT)
         target_N = trained_values([RETURNS[r] for r in batch.rollouts], mask_BT)
-        clipped = value_clip_fraction(value_BT[mask_BT], old_N, target_N, self.clip).sum().item()
-        return value_loss(value_BT[mask_BT], old_N, target_N, self.clip).sum(), int(mask_BT.sum()), clipped
+        weight_B = [CRITIC_WEIGHT.get(r, 1.0) for r in batch.rollouts]
+        weight_N = torch.tensor(weight_B, device=value_BT.device)[:, None].expand_as(value_BT)[mask_BT]
+        share_BT, number = mask_BT.float(), int(mask_BT.sum())
+        if self.mean == "sequences":
+            share_BT, number = share_BT / mask_BT.sum(-1, keepdim=True).clamp(min=1), len(weight_B)
+        share_N, value_N = share_BT[mask_BT], value_BT[mask_BT]
+        clipped = (value_clip_fraction(value_N, old_N, target_N, self.clip) * share_N).sum().item()
+        loss_N = value_loss(value_N, old_N, target_N, self.clip)
+        return (loss_N * weight_N * share_N).sum(), number, clipped
 
 
 def trained_values(rows: Sequence[Sequence[float]], mask_BT: Tensor) -> Tensor:

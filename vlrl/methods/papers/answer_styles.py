@@ -56,8 +56,9 @@ class AnswerStyles(Metric):
     A rollout's style is the first of `patterns` that its text matches, else "other". The default patterns are
     code, LaTeX, lists and tags. "accuracy/s" is the share of correct rollouts of a style, where it has any.
     Released code: rosieyzh/openrlhf-pretrain 34d239da, openrlhf/utils/math_verifier.py (get_llm_answer) and
-    inference/run_inference_all.py; there a program counts as its style only if it runs. Paper: Zhao et al.
-    2025, arXiv:2504.07912: RL converges to one format of the pretraining mixture; an entropy near 0 shows
+    inference/run_inference_all.py; there a text whose <llm-code> does not run is asked for the next style.
+    Paper: Zhao et al. 2025, arXiv:2504.07912: RL converges to one format of the pretraining mixture; an
+    entropy near 0 shows
     that it has; its finding calls a share of `dominant` (ours) convergence. Edge: no rollouts: no numbers.
     Units: shares, nats.
     """

@@ -28,12 +28,13 @@ REFUSALS = (
 )  # in an answer that says that the question has none
 
 
-def well_formed(turn: str) -> bool:
-    """Whether tags are closed, there is at most one action and one end of a thought, and nobody else is
-    played."""
+def well_formed(turn: str, thoughts: int = 1) -> bool:
+    """Whether tags are closed, there is at most one action and `thoughts` ends of a thought, and nobody else
+    is played."""
     closed = all(turn.count(f"<{tag}>") == turn.count(f"</{tag}>") for tag in TAGS)
     actions = sum(turn.count(f"<{tag}>") for tag in TAGS)
-    return closed and actions <= 1 and turn.count("</think>") <= 1 and not re.search("[Aa]ssistant", turn)
+    ends = turn.count("</think>")
+    return closed and actions <= 1 and ends <= thoughts and not re.search("[Aa]ssistant", turn)
 
 
 @register("asearcher")
@@ -43,11 +44,11 @@ class Asearcher(RewardShaping):
     question invalid.
 
     r is the total so far (F1). A turn is well formed if <search>, <access> and <answer> are closed, at most
-    one of them stands in it, `</think>` at most once, and "assistant" nowhere. Calling the question invalid:
-    the last answer holds "question", "valid" or "appropriate". Paper: Gao et al. 2025 (ASearcher),
-    arXiv:2508.07976, sec. 4; the rules and -0.5 are the release's. Edge: the release's instruction that
-    allows such an answer (in 1 - valid_inst_ratio of the prompts) is not given, so that it is always refused;
-    the release's default ratio is 1.
+    one of them stands in it, "assistant" nowhere, and `</think>` at most once, or twice behind a reply, where
+    the release samples a turn in two. Calling the question invalid: the last answer holds "question", "valid"
+    or "appropriate". Paper: Gao et al. 2025 (ASearcher), arXiv:2508.07976, sec. 4; the rules and -0.5 are the
+    release's. Edge: its instruction that allows such an answer (in 1 - valid_inst_ratio of the prompts) is
+    not given, so that it is always refused.
     """
 
     refused: float = -0.5
@@ -61,4 +62,5 @@ class Asearcher(RewardShaping):
         answers = _ANSWER.findall(rollout.text)
         if answers and any(word in answers[-1] for word in REFUSALS):
             return self.refused
-        return rollout.reward if all(map(well_formed, ACTIONS[rollout])) else 0.0
+        turns = ACTIONS[rollout]
+        return rollout.reward if all(well_formed(turn, 1 + (i > 0)) for i, turn in enumerate(turns)) else 0.0
