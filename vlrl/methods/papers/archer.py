@@ -1,14 +1,14 @@
 """Archer: dual-token constraints, a wide clip range and no KL for high-entropy tokens, a narrow range and KL
 for low-entropy ones.
 
-`archer` is the policy loss, `archer.low_entropy_kl` the KL term; both use the same split into high- and
-low-entropy tokens: a token is of high entropy above the (1 - `share`) quantile of its rollout, between two
-tokens interpolated, so that of n tokens ceil(share (n - 1)) are.
+`archer` is the policy loss, `archer.low_entropy_kl` the KL term. Both split tokens alike: a token is of high
+entropy above the (1 - `share`) quantile of its rollout, which lies between two tokens, so that ceil(share
+(n - 1)) of n are.
 
 Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; wizard-III/ArcherCodeR at 8a1785b,
-verl/workers/actor/dp_actor.py: the 1.5B code script has clip ranges 0.5 and 0.2, the 0.8 quantile, and KL
-coefficients 0.001 (low entropy) and 0 (high entropy).
-Deviates: entropies of the current forward, not of the pass before (equal on-policy), as in the release.
+verl/workers/actor/dp_actor.py; its 1.5B code script has clip ranges 0.5 and 0.2, the 0.8 quantile, and KL
+coefficients 0.001 (low entropy) and 0 (high).
+Deviates: entropies of the current forward, as in the release, not of the pass before (equal on-policy).
 """
 
 from __future__ import annotations
