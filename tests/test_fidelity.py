@@ -180,13 +180,35 @@ def test_every_weight_of_a_reward_has_a_source(preset):
             assert comment, f"{preset}: rewards.{name}.weight has no source"
 
 
+BESIDE = {"soft_overlong": "factor", "laser_2": "bonus"}  # what shapes by length: the field of its size
+
+
 @pytest.mark.parametrize("preset", CODE)
 def test_a_length_penalty_states_its_factor(preset):
-    """What the penalty is beside: 1 and 0, or 1 and -1, where it weighs half as much."""
+    """What it is beside: 1 and 0, or 1 and -1, where it weighs half as much."""
     shaping = load([preset]).tree.get("reward_shaping") or {}
     for name, spec in shaping.items():
-        if spec and spec["name"] == "soft_overlong":
-            assert "factor" in spec, f"{preset}: reward_shaping.{name} needs the factor, and its source"
+        field = BESIDE.get(spec["name"]) if spec else None
+        assert not field or field in spec, f"{preset}: reward_shaping.{name} needs {field}, and its source"
+
+
+VERL = ("base/trainers/verl_", "base/trainers/easyr1")
+EXPERIMENTS = sorted(f"experiments/{path.stem}" for path in (ROOT / "experiments").glob("*.yaml"))
+REAL_SIZE = [name for name in EXPERIMENTS if not name.endswith("_lab")]  # the lab has its own optimizer
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *REAL_SIZE])
+def test_a_warm_up_of_verl_counts_whole_steps(name):
+    """verl moves its schedule once a step (verl/workers/fsdp_workers.py, update_actor), and `warmup` counts
+    updates: ten steps of four updates are 40."""
+    config = load([name])
+    if not any(place in origin for origin in config.origins.values() for place in VERL):
+        return
+    for phase in config.phases or {"": {}}:
+        settings = config.phase(phase) if phase else config.tree
+        warmup = (settings.get("optimizer") or {}).get("warmup", 0)
+        updates = settings["num_minibatches"] * settings.get("ppo_epochs", 1)
+        assert warmup < 1 or warmup % updates == 0, f"{name}: warmup {warmup} is no whole steps of {updates}"
 
 
 @pytest.mark.parametrize("preset", CODE)
@@ -220,7 +242,7 @@ def test_a_phase_without_a_policy_loss_has_an_optimizer_of_its_own(preset):
                 assert phase.get("loss_aggregation"), f"{preset}: phases.{name}.loss_aggregation"
 
 
-LAB = sorted(f"experiments/{path.stem}" for path in (ROOT / "experiments").glob("*_lab.yaml"))
+LAB = [name for name in EXPERIMENTS if name.endswith("_lab")]
 
 
 @pytest.mark.parametrize("name", LAB)

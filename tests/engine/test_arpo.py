@@ -112,6 +112,9 @@ def test_a_rise_of_entropy_opens_branches_and_a_fall_closes_them(text_policy, to
         assert len(started) == opened and all(
             branch.actions == trunk.actions == ["call"] for branch, trunk in started
         )
+        assert set(strategy.state.entropy) == {id(trunk) for trunk in trunks}, (
+            "a branch's first entropy is that of its own first turn"
+        )
         strategy.state.wanted = {0: 11}
         strategy.state.forest = list(trunks)
         started.clear()

@@ -60,6 +60,7 @@ def test_what_starts_where():
         whole = part + layer.base_layer.weight.detach()
         values = torch.linalg.svdvals(whole)
         shares[adapter] = torch.linalg.svdvals(part)[:4]
+        assert scale == {"milora": 1.0, "pissa": 2.0}[adapter]  # alpha 8 of r 4; milora's alpha is its r
         if adapter == "milora":
             assert torch.allclose(shares[adapter], values[-4:], atol=2e-3)
         else:  # PEFT's fast SVD is a random projection

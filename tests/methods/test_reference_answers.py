@@ -4,6 +4,7 @@ more token's. Numbers by hand."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -164,6 +165,14 @@ def test_self_aligned():
         rollout.signals = {"sar.unconditional_logp": [-alone, -alone], "old_logp": [-asked, -asked]}
     # perplexities 4 and 2: half; 2 and 2: nothing; 2 and 9: cut at -1
     assert Sar()(g) == pytest.approx([1.1, 0.0, -0.2])
+
+
+def test_the_system_message_stays_without_the_question():
+    system, question = {"role": "system", "content": "Think."}, {"role": "user", "content": "What is 2 + 2?"}
+    asked = replace(group(1.0).prompt, messages=(system, question), prefix="<think>")
+    left = without_question(asked)
+    assert left.messages == (system, {"role": "user", "content": [{"type": "text", "text": ""}]})
+    assert left.prefix == "<think>" and without_question(replace(asked, messages=(question,))).text == ""
 
 
 @pytest.fixture(scope="module")

@@ -104,9 +104,6 @@ def test_targets_follow_the_difficulty():
     )
     assert shape(easy) == [1.5] * 6 and shape(hard)[0] == 1.5
     shape.end_step(made)
-    assert shape.metrics() == {}
-    made.phase_step = 1
-    shape.end_step(made)
     # of 6 at least 4 are right in an easy group: floor(t's share * 4) reaches 1 at 2 of 6 rollouts, 4 and 5
     # long; a hard one is sure of 1 only
     expected = {"target_length/low": 10.0, "target_length/medium": 16.0, "target_length/high": 6.0}
@@ -115,6 +112,16 @@ def test_targets_follow_the_difficulty():
     again, _ = on(Laser2(every=2, target=1, lower=0.25, interval=0.125), step=2)
     again.load_state_dict(shape.state_dict())
     assert again(easy) == [1.5, 1.5, 1.5, 1.0, 1.0, 1.0]
+    made.phase_step = 1  # every second step: of the same rollouts once more
+    shape.end_step(made)
+    assert shape.metrics() == expected
+    shape(scored(*[1.0] * 6, lengths=[16] * 6))
+    made.phase_step = 2
+    shape.end_step(made)
+    assert shape.metrics() == expected  # the third is not due
+    made.phase_step = 3
+    shape.end_step(made)
+    assert shape.metrics() == dict.fromkeys(expected, 16.0)
 
 
 def test_only_solved_prompts_pay_for_length():

@@ -54,13 +54,32 @@ def test_archer_bounds_the_loss_of_what_became_likely_though_wrong():
     assert Archer(dual_clip=10.0)(x).loss[0].tolist() == pytest.approx([10.0] * 5)
 
 
-def test_archer_kl_spares_high_entropy():
+def test_archer_kl_is_a_mean_over_each_kind_of_token():
+    """k2 of 0.5 nats is 0.125; four of five tokens are of low entropy: 0.125 * 5 / 4 each, whose mean over
+    the five is 0.125, the mean over the low ones (dp_actor.py: agg_loss with the mask of one kind)."""
     x = inputs([[-1.0] * 5], ref_logp=[[-1.5] * 5], entropy=ENTROPY)
-    loss = ArcherLowEntropyKl(estimator="k2")(x).loss[0].tolist()
-    assert loss == pytest.approx([0.125] * 4 + [0.0])
-    assert ArcherLowEntropyKl(estimator="k2", high_entropy_coef=0.5)(x).loss[0, 4].item() == pytest.approx(
-        0.0625
+    loss_T = ArcherLowEntropyKl(estimator="k2")(x).loss[0]
+    assert loss_T.tolist() == pytest.approx([0.15625] * 4 + [0.0]) and loss_T.mean().item() == pytest.approx(
+        0.125
     )
+    both_T = ArcherLowEntropyKl(estimator="k2", high_entropy_coef=0.5)(x).loss[0]
+    assert both_T.tolist() == pytest.approx([0.15625] * 4 + [0.3125])
+
+
+@pytest.mark.parametrize(
+    ("entropy", "high"),
+    [
+        ([0.3], []),  # the quantile of one token is that token
+        ([0.1, 0.2], [1]),  # above 0.1 + 0.8 * 0.1
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [5]),  # place 0.8 * 5 is the fifth token itself
+        ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7], [5, 6]),  # place 4.8: above 0.58
+        ([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], []),  # none is above its equals
+    ],
+)
+def test_archer_splits_at_the_quantile(entropy, high):
+    x = inputs([[log(1.9)] * len(entropy)], old=[[0.0] * len(entropy)], advantage=1.0, entropy=[entropy])
+    expected = [-1.5 if place in high else -1.2 for place in range(len(entropy))]
+    assert Archer()(x).loss[0].tolist() == pytest.approx(expected)
 
 
 def test_dhpo_averages_two_clipped_branches():

@@ -32,8 +32,8 @@ class PlanSteps(Graded):
     Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050. Released code:
     mail-taii/Reinforced-Reasoning-for-Embodied-Planning, RFT
     training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (`extra` 0.25 for gold
-    plans of one step only). Deviates: `extra` applies to plans of any length. The format terms of the release
-    are the reward `plan_format`.
+    plans of one step only, wrong ones too, which makes them -0.25). Deviates: `extra` applies to complete
+    plans of any length. The format terms of the release are the reward `plan_format`.
     Steps: texts, or objects with action_id / action_name, in a JSON list, in {"executable_plan": [...]}, or
     one per line. Edge: no list of steps, or an empty one: 0. Range [0, 1]; correct where the plans are equal.
     """
@@ -128,9 +128,9 @@ class PlanFormat(Reward):
     Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050. Released code:
     mail-taii/Reinforced-Reasoning-for-Embodied-Planning, RFT
     training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (all three terms and
-    weights). Deviates: none known. Edge: no JSON object: 0; no steps: the last two terms are 0. Range [0,
-    0.5]. Needs `row.meta["actions"]`, the list of action names in the order of their numbers; raises
-    ValueError without it.
+    weights). Deviates: text around the object is allowed (there the whole reply is read as JSON). Edge: no
+    JSON object: 0; no steps: the last two terms are 0. Range [0, 0.5]. Needs `row.meta["actions"]`, the list
+    of action names in the order of their numbers; raises ValueError without it.
     """
 
     reads_answer: ClassVar[bool] = False

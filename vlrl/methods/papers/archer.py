@@ -1,12 +1,14 @@
 """Archer: dual-token constraints, a wide clip range and no KL for high-entropy tokens, a narrow range and KL
 for low-entropy ones.
 
-`archer` is the policy loss, `archer.low_entropy_kl` the KL term; both use the same split into high- and
-low-entropy tokens.
+`archer` is the policy loss, `archer.low_entropy_kl` the KL term. Both split tokens alike: a token is of high
+entropy above the (1 - `share`) quantile of its rollout, which lies between two tokens, so that ceil(share
+(n - 1)) of n are.
 
-Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; the released 1.5B code script has clip ranges 0.5
-and 0.2, the 0.8 quantile, and KL coefficients 0.001 (low entropy) and 0 (high entropy).
-Deviates: entropies of the current forward, not of the pass before (equal on-policy).
+Paper: Wang et al. 2025 (Archer), arXiv:2507.15778, eq. 6-8; wizard-III/ArcherCodeR at 8a1785b,
+verl/workers/actor/dp_actor.py; its 1.5B code script has clip ranges 0.5 and 0.2, the 0.8 quantile, and KL
+coefficients 0.001 (low entropy) and 0 (high).
+Deviates: entropies of the current forward, as in the release, not of the pass before (equal on-policy).
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.groups import top_share
 from vlrl.methods.core.loss_term import KL
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.services.lazy import torch
+from vlrl.services.lazy import Tensor, torch
 from vlrl.types import LossInputs, UnreducedLoss
+
+
+def of_high_entropy(x: LossInputs, share: float) -> Tensor:
+    """(B, T) bool: the trained tokens whose entropy is above the (1 - share) quantile of their rollout."""
+    entropy_BT = x["entropy"].detach().float()
+    inside_BT = x.mask_BT > 0
+    bound_B1 = entropy_BT.where(inside_BT, torch.nan).nanquantile(1 - share, dim=-1, keepdim=True)
+    return inside_BT & (entropy_BT > bound_B1)
 
 
 @register("archer")
@@ -29,8 +38,8 @@ class Archer(PolicyLoss):
 
         L = -min(r A, clip(r, 1 - eps_t, 1 + eps_t) A)
 
-    eps_t is `high_entropy` for the `share` of a rollout's tokens with the highest entropy, `low_entropy` for
-    its other tokens (eq. 6-7). `dual_clip` as in `ppo_clip` (10 in the released script; 0: off).
+    eps_t is `high_entropy` for the tokens of high entropy, `low_entropy` for the others (eq. 6-7).
+    `dual_clip` as in `ppo_clip` (10 in the released script; 0: off).
     """
 
     high_entropy: float = 0.5
@@ -40,7 +49,7 @@ class Archer(PolicyLoss):
     needs = ("entropy",)
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
-        high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
+        high_BT = of_high_entropy(x, self.share)
         range_BT = torch.where(high_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
         return clipped_ratio_loss(
             x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT, self.dual_clip or None
@@ -50,10 +59,14 @@ class Archer(PolicyLoss):
 @register("archer.low_entropy_kl")
 @dataclass(frozen=True, kw_only=True)
 class ArcherLowEntropyKl(KL):
-    """Archer's KL: the KL to the reference, times `high_entropy_coef` on the `share` of a rollout's tokens
-    with the highest entropy.
+    """Archer's KL to the reference: the mean over a rollout's tokens of low entropy, plus
+    `high_entropy_coef` times that over its tokens of high entropy.
 
-    The other tokens have factor 1 (eq. 8). Fields of the estimate are those of `kl`.
+        L_t = KL_t n / n_low for low entropy, high_entropy_coef KL_t n / n_high for high
+
+    Each kind has its own mean, as in the release, so that under loss_aggregation sequence_mean a rollout's KL
+    does not depend on the size of the kinds (eq. 8 divides by all n tokens). Fields of the estimate are those
+    of `kl`.
     """
 
     coef: float = 0.001
@@ -66,5 +79,11 @@ class ArcherLowEntropyKl(KL):
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss_BT, metrics = super().__call__(x)
-        high_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
-        return UnreducedLoss(loss_BT * (~high_BT + high_BT * self.high_entropy_coef), metrics)
+        high_BT = of_high_entropy(x, self.share)
+        low_BT = (x.mask_BT > 0) & ~high_BT
+        count_B1 = (x.mask_BT > 0).sum(-1, keepdim=True)
+        weight_BT = sum(
+            factor * kind_BT * count_B1 / kind_BT.sum(-1, keepdim=True).clamp(min=1)
+            for factor, kind_BT in ((1.0, low_BT), (self.high_entropy_coef, high_BT))
+        )
+        return UnreducedLoss(loss_BT * weight_BT, metrics)

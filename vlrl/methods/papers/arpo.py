@@ -107,11 +107,11 @@ class Arpo(MultiTurn):
         P(branch) = clip(base + weight (H_t - H_1), 0, 1)
 
     H_t: the entropy (`turn_entropy`: share of log(vocabulary), summed over `tokens`) of the turn with the
-    call, H_1: of the first. After an answer up to `beam` - 1 copies are made, while the prompt has fewer than
-    n; the rest is sampled from the prompt. Each branch has one advantage for all its tokens (soft estimate,
-    eq. 6). BRANCHED marks branches. Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release:
+    call, H_1: of the first one, a branch's own. After an answer up to `beam` - 1 copies are made, while the
+    prompt has fewer than n; the rest is sampled from it. A branch has one advantage for all its tokens (soft
+    estimate, eq. 6). BRANCHED marks branches. Paper: arXiv:2507.19849, sec. 3.2, eq. 4-5; release:
     vllm_rollout_with_tools.py (8 of 16, beam 2, `tokens` 20, 10 alternatives). Deviates: what is missing is
-    sampled at the end; without `Episode.copy` the trunk's actions are repeated. No branch after pictures.
+    sampled at the end; without `Episode.copy` the trunk's actions are repeated. None after pictures.
     """
 
     share: float = 0.5
@@ -213,7 +213,6 @@ class Arpo(MultiTurn):
                 if draw.random() - self.weight * (known.latest - known.first) > self.base:
                     continue
                 branch = branch_of(trunk, siblings, draw.getrandbits(62))
-                state.forest.append(branch)
-                state.entropy[id(branch)] = known
+                state.forest.append(branch)  # its first entropy is that of the turn that it begins with
                 state.add(branches=1)
                 pool.branch(branch, handle)

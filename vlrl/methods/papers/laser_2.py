@@ -42,15 +42,17 @@ class Laser2(RewardShaping):
 
     Paper: Liu et al. 2025 (LASER, LASER-D, LASER-DE), arXiv:2505.15612; form, thresholds, bands and
     repetition test of the released code. Deviates: coverage is that of the rollouts of the last `every`
-    steps, where the release samples a monitoring set. Edge: a band without rollouts gets the longest
-    completion as its target, so every correct rollout gets its bonus.
+    steps, first of the phase's first step, where the release samples a monitoring set, first before step 1.
+    Edge: a band without rollouts gets the longest completion as its target, so every correct rollout gets
+    its bonus.
 
     Attributes:
         target: Tokens, or up to 1 a share of the longest completion (1: the longest itself).
-        every: Above 0 (LASER-D) `target` is only the first one: after every so many steps of the phase each
-            difficulty band gets its own, by `estimated_target` over thresholds from the share `lower` of the
-            longest completion on, `interval` (a share) apart; the surely correct rollouts are floor(2 G / 3),
-            floor(G / 3) and 1 for the bands high, medium and low, G the group size.
+        every: Above 0 (LASER-D) `target` is that of the first step: after it, and after every so many steps
+            of the phase, each difficulty band gets its own, by `estimated_target` over thresholds from the
+            share `lower` of the longest completion on, `interval` (a share) apart; the surely correct
+            rollouts are floor(2 G / 3), floor(G / 3) and 1 for the bands high, medium and low, G the group
+            size.
         explore: LASER-DE: a wrong, finished rollout longer than its target gets the bonus too, unless it is
             `repetitive`.
         limit: The longest completion in tokens (0: that of `sampling`).
@@ -107,7 +109,7 @@ class Laser2(RewardShaping):
         state = self.state
         for band, lengths in run.gather_and_clear(state.step_lengths):
             state.lengths.setdefault(band, []).extend(lengths)
-        if self.every and (run.phase_step + 1) % self.every == 0:
+        if self.every and (run.phase_step == 0 or (run.phase_step + 1) % self.every == 0):
             state.targets, state.lengths = self.estimated_targets(run.group_size), {}
 
     def estimated_targets(self, group_size: int) -> dict[str, int]:

@@ -48,8 +48,8 @@ class PeftForRlvr(LoRA):
 
         lora, rslora (alpha / sqrt r), dora (columns' lengths apart), lora_plus (B learns `lr_ratio` times as
         fast), lora_fa (A stays fixed), pissa (A, B from the largest singular vectors of W), milora (from the
-        smallest), adalora (P diag(s) Q), miss (r shared shards), vera (fixed random A, B; scales learned),
-        ia3 (scales of activations), layernorm (the norms alone)
+        smallest, alpha = r), adalora (P diag(s) Q), miss (r shared shards), vera (fixed random A, B; scales
+        learned), ia3 (scales of activations), layernorm (the norms alone)
 
     Finding 1: structural variants (dora, adalora, miss) beat lora; 2: initialisation from singular vectors
     collapses; 3: very few parameters (vera, ia3, layernorm, rank 1) are too few. The run warns for those of 2
@@ -106,7 +106,8 @@ class PeftForRlvr(LoRA):
         options = dict(ADAPTERS[self.adapter])
         kind = options.get("peft_config", "LoraConfig")
         if kind == "LoraConfig":
-            options |= {"r": self.r, "lora_alpha": self.alpha, "lora_dropout": self.dropout}
+            scale = self.r if self.adapter == "milora" else self.alpha  # milora.py: lora_alpha = rank
+            options |= {"r": self.r, "lora_alpha": scale, "lora_dropout": self.dropout}
         elif kind == "AdaLoraConfig":
             options |= {
                 "init_r": self.r,

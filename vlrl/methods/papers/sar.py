@@ -26,7 +26,8 @@ class SarUnconditionalLogp(AuxTensor):
     without the question.
 
     Paper: Han et al. 2025 (SAR), arXiv:2509.05489 (perplexity of the answer alone). Deviates: the chat
-    template stays, around an empty turn. Shapes: (B, T), no gradient.
+    template stays, around the system message and an empty turn, as in the release (create_ans_only_batch).
+    Shapes: (B, T), no gradient.
     """
 
     at_start = True
@@ -38,10 +39,11 @@ class SarUnconditionalLogp(AuxTensor):
 
 
 def without_question(prompt: Prompt) -> Prompt:
-    """The prompt as one empty user turn without media; the prefix of the answer stays."""
+    """The prompt with one empty user turn and no media; the system message and the answer's prefix stay."""
+    kept = tuple(message for message in prompt.messages if message["role"] == "system")
     return replace(
         prompt,
-        messages=({"role": "user", "content": [{"type": "text", "text": ""}]},),
+        messages=(*kept, {"role": "user", "content": [{"type": "text", "text": ""}]}),
         images=(),
         videos=(),
         train=None,
