@@ -150,6 +150,11 @@ MODELS = {
     "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
     "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
     "datasets/rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
+    "datasets/general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
+    "datasets/pref_grpo": [f"rewards.pairs.judge={SAYS_YES}"],
+    "datasets/saffron_1": [f"rewards.safety.judge={SAYS_YES}"],
+    "datasets/rlmt": ["rewards.preference.model=tiny"],
+    "datasets/cooper": ["rewards.verified.model=tiny", f"callbacks.cooper.assistant={SAYS_YES}"],
     "rlmt": ["rewards.preference.model=tiny"],
     "autorule": [
         "rewards.preference.model=tiny",

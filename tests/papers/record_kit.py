@@ -9,6 +9,9 @@
     families: what reads them, by the tiny models of `FAMILIES`
     pictures: {path: [width, height]}; clips: {path: [width, height, seconds]}
     knowledge: {title: passages}, the SQLite file of `select.passages.knowledge`
+    holder: a mapping around the records of a .json file, which stand where it has null
+    scores: [[pattern, score], ...], in place of a scalar reward model: the first pattern that question and
+        response have (`WordScores`)
     cases: record; row (fields of the row that must come out); answers: text and what each reward pays. An
         answer of several `turns` is what the policy wrote in each turn of an episode; `end` is how it ended
         (done), `invalid` the actions that could not be carried out. `notes`: what its rollout strategy adds
@@ -38,6 +41,7 @@ import numpy as np
 import yaml
 from PIL import Image
 from task_kit import judge_opened
+from vlrl_rewards.combine.reward_model import ByRewardModel
 from vlrl_rewards.text.faithful import PROXY_ANSWER
 from vlrl_rewards.text.group import PARAPHRASED
 
@@ -63,6 +67,21 @@ FAMILIES = {
 NOTES = {note.name: note for note in (PROXY_ANSWER, PARAPHRASED)}
 KNOWLEDGE = "knowledge_base.db"
 PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
+
+
+class WordScores:
+    """Stands in for a scalar reward model: the score of the first pattern found in what it reads."""
+
+    def __init__(self, table: Sequence[tuple[str, float]]) -> None:
+        self.table = table
+
+    def scores(self, responses: Sequence[tuple[Prompt, str]]) -> list[float]:
+        """One score per (prompt, response)."""
+        return [self.score(f"{prompt.text}\n\n{text}") for prompt, text in responses]
+
+    def score(self, text: str) -> float:
+        """The score of a text."""
+        return next(score for pattern, score in self.table if re.search(pattern, text))
 
 
 def cases() -> dict[str, dict[str, Any]]:
@@ -101,7 +120,8 @@ def write(case: Mapping[str, Any], folder: Path) -> None:
 
         pq.write_table(pa.Table.from_pylist([with_bytes(record, folder) for record in records]), path)
     else:
-        path.write_text(json.dumps(records))
+        holder = {key: records if value is None else value for key, value in case.get("holder", {}).items()}
+        path.write_text(json.dumps(holder or records))
 
 
 def with_bytes(value: Any, folder: Path) -> Any:
@@ -168,6 +188,8 @@ class Read:
         self.policy, self.phase = policy_of(family), Plan.of(config).phases[-1]
         for reward in self.phase.rewards.values():
             judge_opened(reward)
+            if "scores" in case and isinstance(reward, ByRewardModel):
+                reward.state.model = WordScores(case["scores"])
             if type(reward).setup is Reward.setup:  # it reads the phase's settings alone
                 reward.setup(self.phase)  # type: ignore[arg-type]
         rows = list(self.phase.rows("train")[case["source"]])

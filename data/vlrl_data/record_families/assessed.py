@@ -25,6 +25,9 @@ from vlrl_data.record_families.base import (
 
 TAG = re.compile(r"Step \d+:")
 MARK = "ки"  # Math-Shepherd's step tag
+OPENS = (
+    "Let's break it down step by step:\n\n"  # Critique-RL's actor begins with it, its critic does not see it
+)
 
 
 def preference(draft: Draft, rated: Sequence[tuple[str, float]]) -> Draft:
@@ -263,3 +266,79 @@ class VisualPRM:
         draft, _ = with_media({"id": record.get("id"), "question": str(record["question"])}, record)
         draft["answer"] = record.get("answer")
         return steps(draft, [(str(one["step"]), float(one["score"])) for one in found])
+
+
+@record_family("thinkprm", ("problem", "prefix", "cot", "prefix_steps", "gt_step_labels", "prefix_label"))
+class VerificationChains:
+    """ThinkPRM's verification chains: a problem, the steps of a solution with + or - each, and a chain about
+    them (`cot`), which is the demonstration. `prefix_label`: whether the whole is right."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = has(record, "problem", "prefix", "cot", "gt_step_labels")
+        return "it has `prefix`, `cot` and `gt_step_labels`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        parts, signs = as_container(record["prefix_steps"]), as_container(record["gt_step_labels"])
+        if len(parts) != len(signs):
+            raise ValueError(f"{len(signs)} `gt_step_labels` for {len(parts)} `prefix_steps`")
+        if unknown := [sign for sign in signs if sign not in ("+", "-")]:
+            raise ValueError(f"`gt_step_labels` has {unknown[0]!r}, not + or -")
+        draft = {
+            "question": f"{record['problem']}\n\nA solution:\n{record['prefix']}",
+            "answer": "yes" if record["prefix_label"] else "no",
+            "task": "checked_steps",
+            "target": record["cot"],
+        }
+        labelled = [(str(text), float(sign == "+")) for text, sign in zip(parts, signs, strict=True)]
+        return steps(draft, labelled)
+
+
+@record_family(
+    "critique_rl",
+    ("idx", "dataset_type", "question", "answer", "actor_model", "origin_response", "correctness-origin"),
+)
+class CritiqueRl:
+    """Critique-RL's training rows, as its inference script writes them: a problem, the actor's solution and
+    whether it is right. The answer is yes or no; `meta` has problem, solution, and gold, the final answer."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = has(record, "question", "origin_response", "correctness-origin")
+        return "it has `origin_response` and `correctness-origin`" if fits else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        right, problem = record["correctness-origin"], str(record["question"])
+        if not isinstance(right, bool) and right not in (0, 1):
+            raise ValueError(f"`correctness-origin` is {right!r}, not true or false")
+        solution = str(record["origin_response"]).removeprefix(OPENS).strip()
+        gold = str(record["answer"])
+        meta = {"problem": problem, "solution": solution, "gold": gold.rpartition("####")[2].strip()}
+        return {
+            "question": f"{problem}\n\nA solution:\n{solution}",
+            "answer": "yes" if right else "no",
+            "task": "critique",
+            "meta": meta,
+        }
+
+
+@record_family("labelled_response", ("index", "id", "question", "response", "label"))
+class LabelledResponse:
+    """Libra-Bench: a question, a model's response and whether it is right, as 0 and 1 or a truth value; both
+    stand in `meta` for `judge_rows`, and there is no answer."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        fits = has(record, "question", "response", "label") and "answer" not in record
+        named = fits and (isinstance(record["label"], bool) or record["label"] in (0, 1))
+        return "it has a `response` with a `label` of 0 or 1" if named else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        if record["label"] not in (0, 1):
+            raise ValueError(f"`label` is {record['label']!r}, not 0 or 1")
+        name = record.get("id", record.get("index"))
+        meta = {"response": str(record["response"]), "label": bool(record["label"])}
+        return {"id": name, "question": record["question"], "task": "solved", "meta": meta}

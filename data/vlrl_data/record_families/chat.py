@@ -321,6 +321,20 @@ class MsSwift:
         return draft | {"answer": answer, "target": target, "id": record.get("id"), "units": units}
 
 
+@record_family("bare_messages", ("",))
+class BareMessages:
+    """A list of {role, content} and nothing else, as safety benchmarks are kept (HEx-PHI with replies):
+    read as `ms_swift` reads its `messages`."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        return "it is a list of {role, content}" if is_chat(record.get("")) else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        return MsSwift.draft({"messages": record[""]})
+
+
 @record_family("lisa", ("id", "image", "conversations", "solution"))
 class Lisa:
     """Visual-RFT's LISA grounding: images as <img>path</img> in the text, box corners in thousandths of the

@@ -4,7 +4,7 @@ and is trained on few chains, those whose step verdicts are all as labelled.
     thinkprm.chains   rollout strategy: another model's verification chains, the verified ones alone
     thinkprm          reward shaping: step scores of a verifier that is served
 
-Paper: Khalifa et al. 2025 (ThinkPRM), arXiv:2504.16828 (its repository has no code).
+Paper: Khalifa et al. 2025 (ThinkPRM), arXiv:2504.16828 (its repository has no training script).
 """
 
 from __future__ import annotations
