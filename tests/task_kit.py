@@ -150,6 +150,7 @@ MODELS = {
     "general_reasoner": [f"rewards.verified.judge={SAYS_YES}"],
     "rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
     "datasets/rlvr_diverse_domains": [f"rewards.judged.judge={SAYS_YES}"],
+    "par": ["rewards.score.model=tiny"],
     "rlmt": ["rewards.preference.model=tiny"],
     "autorule": [
         "rewards.preference.model=tiny",
