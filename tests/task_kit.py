@@ -67,6 +67,7 @@ PROGRAMS = {
             "b_coder",
             "drive",
             "heron",
+            "pf_ppo",
             "gen_kernel",
             "autotriton",
             "absolute_zero",
