@@ -67,6 +67,7 @@ PROGRAMS = {
             "b_coder",
             "drive",
             "heron",
+            "pf_ppo",
             "gen_kernel",
             "autotriton",
             "absolute_zero",
@@ -155,6 +156,7 @@ MODELS = {
     "datasets/saffron_1": [f"rewards.safety.judge={SAYS_YES}"],
     "datasets/rlmt": ["rewards.preference.model=tiny"],
     "datasets/cooper": ["rewards.verified.model=tiny", f"callbacks.cooper.assistant={SAYS_YES}"],
+    "par": ["rewards.score.model=tiny"],
     "rlmt": ["rewards.preference.model=tiny"],
     "autorule": [
         "rewards.preference.model=tiny",

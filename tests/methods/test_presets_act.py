@@ -8,6 +8,7 @@ import math
 import pytest
 from make import group
 from run_kit import Steps, last_step
+from task_kit import MODELS
 from tiny import steps
 from vlrl_rewards.audit.controls import NoisyReward
 
@@ -44,7 +45,7 @@ def made(preset: str, *overrides: str, engine: str = SUMS) -> Session:
         Plan.of(
             load(
                 ["base/rl", "models/tiny_text", f"tasks/{task}", f"methods/{preset}"],
-                [*TINY, *QUIET, engine, *overrides],
+                [*TINY, *QUIET, *MODELS.get(preset, []), engine, *overrides],
             )
         )
     )

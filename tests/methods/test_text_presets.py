@@ -26,7 +26,7 @@ REWARDED = ["format_length_surrogate", "rpr", "simplerl_zoo"]
 
 @pytest.mark.parametrize("method", SHAPED + REWARDED)
 def test_two_steps(method):
-    made = text_run([f"methods/{method}"])
+    made = text_run([f"methods/{method}"], MODELS.get(method, []))
     first, second = steps(made, 2)
     assert first["groups"] > 0 and second["rollouts"] > 0 and first["reward/errors"] == 0
 

@@ -13,7 +13,7 @@ from proof_kit.proof import presets, proof_config, proof_of, task_of
 from vlrl.config import load
 
 PROVEN = [preset for preset in presets() if proof_of(preset)]
-MOST_SCALED = 17  # values, over all proofs
+MOST_SCALED = 12  # values, over all proofs
 SIZES = {
     # rollouts, prompts, tokens, turns and updates of a run
     "group_size", "prompts_per_step", "num_minibatches", "ppo_epochs", "max_refill_rounds", "max_turns",
