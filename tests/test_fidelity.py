@@ -45,6 +45,7 @@ NO_EFFECT = (
     "nothing is learned",
     "decoding only",
 )
+IMITATION = {"lr", "weight_decay", "betas", "schedule", "warmup", "max_grad_norm"}
 OURS = re.compile(r"\bours\b")
 IN_A_PHASE = (
     "num_minibatches",
@@ -141,6 +142,17 @@ def own_values_of(preset: str) -> dict[str, str]:
         if not (imitates and slot.partition(".")[0] in ("advantage", "policy_loss")):
             found[path] = origin
     return {path: origin for path, origin in found.items() if "base/trainers/" not in origin}
+
+
+@pytest.mark.parametrize("preset", CODE)
+def test_a_phase_that_imitates_states_its_own_optimizer(preset):
+    """It is another script, of another trainer: what it leaves out would be the rate, the momentum, the
+    schedule and the clip of reinforcement learning."""
+    config = load([preset])
+    for name, phase in (config.tree.get("phases") or {}).items():
+        if (phase or {}).get("policy_loss") == {"name": "zero_loss"}:
+            missing = IMITATION - set(phase.get("optimizer") or {})
+            assert not missing, f"{preset}: phases.{name}.optimizer leaves out {', '.join(sorted(missing))}"
 
 
 def is_ours(path: str, ours: dict[str, str]) -> bool:
