@@ -41,7 +41,7 @@ class ManyBoxes(Graded):
     four bare numbers in the answer. labels: whether the labels must agree ("auto": where a gold box has one).
     iou_threshold: the IoU from which on a pair is a match. Limits: an answer of more than 20,000 characters,
     or with more than 1,000 boxes, has no boxes.
-    duplicates: whether a box that is written twice counts twice, or the first of equal boxes stands ("drop").
+    duplicates: equal boxes count each, or the first alone ("drop").
     correct_at: the score from which on the answer counts as correct. A verdict of `verify` is stricter: it is
     correct if every gold box is matched and no other box is given.
     """
