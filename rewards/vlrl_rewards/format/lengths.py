@@ -31,7 +31,8 @@ class CosineLength(OverReward):
         r = `exceed`                     for L >= Lmax; null: the cosine goes on, and rises again
 
     Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2. The reward `of` decides correctness. Defaults
-    are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that the run samples. `unit` "characters" and
+    are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that
+    the run samples. `unit` "characters" and
     `exceed` null are Open-RS's (knoveleng/open-rs at 2889c47, rewards.py:266-338).
     Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
