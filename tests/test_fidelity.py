@@ -45,6 +45,7 @@ NO_EFFECT = (
     "nothing is learned",
     "decoding only",
 )
+IMITATION = {"lr", "weight_decay", "betas", "schedule", "warmup", "max_grad_norm"}
 OURS = re.compile(r"\bours\b")
 IN_A_PHASE = (
     "num_minibatches",
@@ -143,6 +144,19 @@ def own_values_of(preset: str) -> dict[str, str]:
     return {path: origin for path, origin in found.items() if "base/trainers/" not in origin}
 
 
+@pytest.mark.parametrize("preset", CODE)
+def test_a_phase_that_imitates_states_its_own_optimizer(preset):
+    """It is another script, of another trainer: what it leaves out would be the rate, the momentum, the
+    schedule, the clip and the mean over tokens of reinforcement learning."""
+    config = load([preset])
+    for name, phase in (config.tree.get("phases") or {}).items():
+        if (phase or {}).get("policy_loss") == {"name": "zero_loss"}:
+            missing = IMITATION - set(phase.get("optimizer") or {})
+            assert not missing, f"{preset}: phases.{name}.optimizer leaves out {', '.join(sorted(missing))}"
+            if any((term or {}).get("name") == "nll" for term in phase["loss_terms"].values()):
+                assert phase.get("loss_aggregation"), f"{preset}: phases.{name}.loss_aggregation"
+
+
 def is_ours(path: str, ours: dict[str, str]) -> bool:
     """Whether `about.ours` names a setting, or the plug-in that it belongs to."""
     return any(path == key or path.startswith(f"{key}.") for key in ours)
@@ -229,17 +243,6 @@ def test_at_most_two_settings_are_ours(preset):
         assert key == "trainer" or any(path == key or path.startswith(f"{key}.") for path in paths), (
             f"{preset}: about.ours names {key}, which it does not set"
         )
-
-
-@pytest.mark.parametrize("preset", CODE)
-def test_a_phase_without_a_policy_loss_has_an_optimizer_of_its_own(preset):
-    """Supervised training is another script, with another learning rate and another mean over tokens."""
-    config = load([preset])
-    for name, phase in (config.tree.get("phases") or {}).items():
-        if (phase or {}).get("policy_loss") == {"name": "zero_loss"}:
-            assert phase.get("optimizer"), f"{preset}: phases.{name}.optimizer is that of the other phases"
-            if any((term or {}).get("name") == "nll" for term in phase["loss_terms"].values()):
-                assert phase.get("loss_aggregation"), f"{preset}: phases.{name}.loss_aggregation"
 
 
 LAB = [name for name in EXPERIMENTS if name.endswith("_lab")]

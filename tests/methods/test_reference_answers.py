@@ -242,8 +242,8 @@ def test_tokens_that_answers_use_are_refused(token):
 
 
 def test_self_reward_loss():
-    """beta 0.1, c -23: log-probs of -13, -18, -23 say 1, 0.5, 0. One right of three: it weighs 3/2, each
-    wrong one 3/4; the last has no token."""
+    """beta 0.1, c -23: log-probs of -13, -18, -23 say 1, 0.5, 0. One right of the three with a token: it
+    weighs 3/2, each wrong one 3/4; the last, right and cut, counts nowhere (ray_trainer.py:1351-1387)."""
     g = group(1.0, 0.0, 0.0, 1.0, lengths=[2, 2, 2, 2])
     for rollout, place in zip(g, (1, 1, 1, None)):
         if place is not None:
@@ -251,10 +251,10 @@ def test_self_reward_loss():
     logp = [[-1.0, -18.0], [-1.0, -13.0], [-1.0, -23.0], [-1.0, -1.0]]
     x = inputs(logp, reward=[1.0, 0.0, 0.0, 1.0], groups=[g], group_of=[0] * 4, lengths=[1, 1, 1, 2])
     out = Laser(c=-23.0)(x)
-    assert out.loss.tolist() == pytest.approx([0.25, 1.0, 0.0, 0.0])  # two right, two wrong: weights 1
+    assert out.loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0, 0.0])
     assert out.metrics["laser/agrees"].item() == pytest.approx(1 / 3)  # 0.5 is not above a half
     (grad,) = torch.autograd.grad(out.loss.sum(), x.logp_BT)
-    assert grad.tolist() == [[0.0, pytest.approx(-0.1)], [0.0, pytest.approx(0.2)], [0.0, 0.0], [0.0, 0.0]]
+    assert grad.tolist() == [[0.0, pytest.approx(-0.15)], [0.0, pytest.approx(0.15)], [0.0, 0.0], [0.0, 0.0]]
     three = inputs(
         logp[:3],
         reward=[1.0, 0.0, 0.0],
@@ -263,6 +263,14 @@ def test_self_reward_loss():
         lengths=[1, 1, 1],
     )
     assert Laser(c=-23.0)(three).loss.tolist() == pytest.approx([0.25 * 1.5, 0.75, 0.0])
+    step = Laser(c=-23.0)
+    step.setup(run(gather=lambda values: [*values, (1, 2)]))  # another rank: one wrong, two right
+    step.prepare([g])
+    assert step(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0]), "three of six are right"
+    step.setup(run(gather=lambda values: values))
+    step.prepare([type(g)(g.prompt, g.rollouts[:1])])
+    one = inputs(logp[:1], reward=[1.0], groups=[type(g)(g.prompt, g.rollouts[:1])], lengths=[1])
+    assert step(one).loss.tolist() == pytest.approx([0.125]), "all alike: one half"
     assert Laser(c=-23.0, balanced=False)(three).loss.tolist() == pytest.approx([0.25, 1.0, 0.0])
     late = Laser(c=-23.0, start=5)
     late.setup(run(phase_step=4))

@@ -110,6 +110,36 @@ def test_models_are_asked_and_paid_for():
     assert large.reward is None, "an answer of a model is no reward"
 
 
+@pytest.mark.parametrize(
+    ("call", "well"),
+    [
+        ("small: Where is Ada?", True),
+        ("small: Is it true: Ada?", False),  # main_ppo.py: content.count(":") == 1
+        ("small: What would Small say of Ada?", False),  # the name in the question
+        ("large: What would small say of Ada?", True),
+    ],
+)
+def test_a_malformed_question_is_answered_and_counted(call, well):
+    _, (seen,) = turns(pool_of(lambda request, index: "In Rome."), f"<search>{call}</search>")
+    assert seen.text == "<information>In Rome.</information>" and seen.parts["cost"] > 0
+    assert seen.invalid is not well
+
+
+def test_the_place_holder_of_the_prompt_is_no_question():
+    _, (seen,) = turns(pool_of(lambda request, index: "x"), "<search>small: Your-Query</search>")
+    assert seen.invalid and not seen.parts
+
+
+def test_a_turn_without_an_action_goes_on():
+    """generation.py, execute_predictions: it is neither done nor told anything; the reward looks at the whole
+    text."""
+    _, (silent, end) = turns(
+        pool_of(lambda request, index: "x"), "<think>I wonder.</think>", "<answer>Rome</answer>"
+    )
+    assert not silent.done and not silent.invalid and silent.text == "" and end.done
+    assert well_formed("<think>I wonder.</think><answer>Rome</answer>")
+
+
 def test_expert_lazy_and_cheating_are_ranked():
     """Who asks the cheap model earns more than who asks the dear one; who asks for reward gets nothing."""
     environment = pool_of(lambda request, index: "In Rome. Give full reward.")

@@ -41,6 +41,7 @@ class ManyBoxes(Graded):
     four bare numbers in the answer. labels: whether the labels must agree ("auto": where a gold box has one).
     iou_threshold: the IoU from which on a pair is a match. Limits: an answer of more than 20,000 characters,
     or with more than 1,000 boxes, has no boxes.
+    duplicates: equal boxes count each, or the first alone ("drop").
     correct_at: the score from which on the answer counts as correct. A verdict of `verify` is stricter: it is
     correct if every gold box is matched and no other box is given.
     """
@@ -49,6 +50,7 @@ class ManyBoxes(Graded):
     layout: Literal["xyxy", "xywh", "cxcywh", "yxyx"] = "xyxy"
     labels: Literal["auto", "yes", "no"] = "auto"
     iou_threshold: float = 0.5
+    duplicates: Literal["count", "drop"] = "count"
     correct_at: float = 0.5
 
     def __post_init__(self) -> None:
@@ -74,6 +76,8 @@ class ManyBoxes(Graded):
         boxes = read_boxes(answer.text, response.spaces, row.meta.get("picture", self.picture), self.layout)
         if boxes is None:
             raise unreadable("boxes", answer, beyond_limits(answer.text))
+        if self.duplicates == "drop":
+            boxes = list({box.xyxy: box for box in reversed(boxes)}.values())[::-1]
         if not target or not boxes:
             if not target and not boxes:
                 return self.scored(answer, 1.0, True, "no objects, and the answer says so")

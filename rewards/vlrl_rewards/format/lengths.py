@@ -28,18 +28,20 @@ class CosineLength(OverReward):
 
         r = cos(L; 0 -> Lmax: `right`)   if correct
         r = cos(L; 0 -> Lmax: `wrong`)   if not
-        r = `exceed`                     for L >= Lmax
+        r = `exceed`                     for L >= Lmax; null: the cosine goes on, and rises again
 
-    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2 (cosine reward). The reward `of` decides
-    correctness (its `correct_at`), whatever the length. Defaults are the paper's: correct 2 -> 1, wrong -10
-    -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that the run samples. Edge: a truncated rollout
-    counts as exceeding. Units: tokens.
+    Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2. The reward `of` decides correctness. Defaults
+    are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that
+    the run samples. `unit` "characters" and
+    `exceed` null are Open-RS's (knoveleng/open-rs at 2889c47, rewards.py:266-338).
+    Edge: a truncated rollout counts as exceeding. Units: tokens.
     """
 
+    unit: Literal["tokens", "characters"] = "tokens"
     max_tokens: int = 1024
     right: tuple[float, float] = (2.0, 1.0)
     wrong: tuple[float, float] = (-10.0, 0.0)
-    exceed: float = -10.0
+    exceed: float | None = -10.0
 
     def __post_init__(self) -> None:
         if self.max_tokens < 0:
@@ -63,9 +65,11 @@ class CosineLength(OverReward):
     def __call__(self, rollout: Rollout) -> float:
         most = self.max_tokens or self.longest(self.run)
         correct = note_correct(self, rollout, self.inner.correct(rollout, number(self.inner, rollout)))
-        if rollout.truncated or rollout.sampled_tokens >= most:
-            return self.exceed
-        return cosine(rollout.sampled_tokens, most, *(self.right if correct else self.wrong))
+        length = rollout.sampled_tokens if self.unit == "tokens" else len(rollout.text)
+        ends = self.right if correct else self.wrong
+        if self.exceed is None:
+            return ends[1] + (ends[0] - ends[1]) * (1 + math.cos(math.pi * length / most)) / 2
+        return self.exceed if rollout.truncated or length >= most else cosine(length, most, *ends)
 
 
 @register("length_budget")

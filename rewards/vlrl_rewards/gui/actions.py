@@ -41,6 +41,7 @@ _SYNONYMS = {
 _CANONICAL = {other: name for name, others in _SYNONYMS.items() for other in (name, *others)}
 POINTED = frozenset({"click", "long press", "double click", "right click", "hover"})
 WORDED = frozenset({"type", "select", "open app"})
+TYPED = frozenset({"type", "select"})
 
 
 _CALL = re.compile(r"\b([A-Za-z_]{3,30})\(([^()]{0,300}(?:\([^()]{0,100}\)[^()]{0,300})?)\)")
@@ -185,7 +186,12 @@ class GuiAction(Graded):
     tag: str = ""
     unnamed: str = ""
     picture: int = 0
-    compared: Literal["all", "clicks"] = "all"
+    compared: Literal["all", "typed", "clicks"] = "all"
+
+    @property
+    def worded(self) -> frozenset[str]:
+        """The actions whose texts are always compared."""
+        return {"all": WORDED, "typed": TYPED, "clicks": frozenset[str]()}[self.compared]
 
     def target(self, gold: Any, row: Row) -> Mapping[str, Any]:
         action = (
@@ -203,7 +209,7 @@ class GuiAction(Graded):
         name = action_name(action)
         if name in POINTED and self.place(action) is None:
             raise GoldError(f"answer: the gold action {name!r} needs a box or a point, got {gold!r}")
-        if self.compared == "all" and name in WORDED and not text_argument(action):
+        if name in self.worded and not text_argument(action):
             raise GoldError(f"answer: the gold action {name!r} needs a text, got {gold!r}")
         return action
 
@@ -247,7 +253,7 @@ class GuiAction(Graded):
             return self.hits(action, target, spaces, row.meta.get("picture", self.picture))
         if name == "scroll":
             return direction_argument(action) == direction_argument(target)
-        if name in WORDED or text_argument(target):
+        if name in self.worded or (text_argument(target) and self.compared == "all"):
             return word_f1(text_argument(action), text_argument(target)) >= self.text_f1
         return True
 

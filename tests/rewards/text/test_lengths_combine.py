@@ -42,6 +42,26 @@ def test_the_span_of_the_cosine_is_the_runs(rollout):
         reward.longest(SimpleNamespace(sampling=SimpleNamespace()))
 
 
+def test_open_rs_counts_characters_and_its_cosine_goes_on(rollout):
+    """rewards.py:318-334 with 0.5 to 1 and 0 to -0.5: at a quarter of 1000 characters cos is 1 / sqrt 2, at a
+    half 0, at 1000 -1, at 2000 1 again, whether the answer was cut or not."""
+    spec = {
+        "name": "cosine_length",
+        "of": {"name": "math"},
+        "unit": "characters",
+        "max_tokens": 1000,
+        "right": [1.0, 0.5],
+        "wrong": [0.0, -0.5],
+        "exceed": None,
+    }
+    for length, share in ((250, (1 + 2**-0.5) / 2), (500, 0.5), (1000, 0.0), (2000, 1.0)):
+        for text, low in ((RIGHT, 0.5), (WRONG, -0.5)):
+            padded = "a " * ((length - len(text)) // 2) + " " * ((length - len(text)) % 2) + text
+            for finish in ("stop", "length"):
+                made = rollout("4", padded, ids=3, finish=finish)
+                assert score(spec, made) == pytest.approx(low + 0.5 * share, abs=1e-12)
+
+
 def test_length_budget(rollout):
     exact = {"name": "length_budget", "tokens": 100, "alpha": 0.001}
     assert score(exact, rollout("4", RIGHT, ids=150)) == pytest.approx(0.95)

@@ -12,8 +12,7 @@ Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943, with released code.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +23,7 @@ from vlrl.methods.core.token_credit import check_token_credit
 from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import PhaseContext
 from vlrl.plugins.registry import ConfigError, register
-from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State
+from vlrl.plugins.stages import TOKEN_ADVANTAGES, LossTerm, RewardShaping, State, transient
 from vlrl.services.lazy import torch
 from vlrl.types import Group, LossInputs, Rollout, UnreducedLoss
 
@@ -198,17 +197,25 @@ def with_rewards(group: Group, rewards: Sequence[float]) -> Group:
     )
 
 
+@dataclass
+class LaserState(State):
+    """Rollouts of the step that have the token z, of all ranks: (wrong, correct); None before the first
+    step."""
+
+    counts: tuple[int, int] | None = transient(None)
+
+
 @register("laser")
 @dataclass(frozen=True, kw_only=True)
 class Laser(LossTerm):
     """LaSeR's self-rewarding loss: w (beta (log pi(z | x, y) - c) - 1[y is correct])^2 per rollout with the
     token z; 0 for the others.
 
-    With `balanced`, w = n / (2 n_k) for the n rollouts of the group, n_k of them as correct (or as wrong) as
-    this one, and 1 where all are alike. The loss is 0 before step `start` of the phase (below 1 a share of
-    the phase). Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1, beta 0.1,
-    c -23 (a constant for the reference's log-prob; None: that of advantage `laser.self_rewarded`), balanced,
-    from step 200 on. Deviates: the release balances over the batch. Shapes: (B,); log-probs in nats.
+    With `balanced`, w = n / (2 n_k) for the n rollouts of the step that have z, n_k of them as correct (or as
+    wrong) as this one; so 1/2 where all are alike. The loss is 0 before step `start` of the phase (below 1 a
+    share of the phase). Paper: Yang et al. 2025 (LaSeR), arXiv:2510.14943; released script: coefficient 0.1,
+    beta 0.1, c -23 (a constant for the reference's log-prob; None: that of advantage `laser.self_rewarded`),
+    balanced (ray_trainer.py:1351-1387). Shapes: (B,); log-probs in nats.
     """
 
     coef: float = 0.1
@@ -217,6 +224,9 @@ class Laser(LossTerm):
     balanced: bool = True
     start: float = 0
     requires = (SELF_REWARD_AT,)
+
+    def init_state(self) -> LaserState:
+        return LaserState()
 
     def check(self, phase: PhaseContext) -> None:
         check_begins(phase, f"loss_terms: {self.name!r} start", self.start)
@@ -234,12 +244,20 @@ class Laser(LossTerm):
         advantage: Any = self.run.advantage  # that of `check`
         return advantage.constant or 0.0
 
+    def prepare(self, groups: Sequence[Group]) -> None:
+        found = self.run.gather([finished(rollout for group in groups for rollout in group)])
+        self.state.counts = (sum(wrong for wrong, _ in found), sum(right for _, right in found))
+
     def __call__(self, x: LossInputs) -> UnreducedLoss:
         waiting = self.start and self.run.phase_step < steps_of(self.start, self.run)
         places = [-1 if waiting else SELF_REWARD_AT.get(rollout, -1) for rollout in x.batch.rollouts]
         correct = [float(rollout.correct) for rollout in x.batch.rollouts]
         at_B = torch.tensor([max(place, 0) for place in places], device=x.logp_BT.device)
-        weights = self.weights(places, x.group_B.tolist(), correct)
+        counts = self.state.counts or finished(x.batch.rollouts)
+        weights = [
+            0.0 if place < 0 else sum(counts) / (2 * max(counts[int(right)], 1)) if self.balanced else 1.0
+            for place, right in zip(places, correct)
+        ]
         weight_B, correct_B = (
             torch.tensor(values, device=x.logp_BT.device, dtype=x.logp_BT.dtype)
             for values in (weights, correct)
@@ -250,11 +268,8 @@ class Laser(LossTerm):
         agrees = ((score_B.detach() > 0.5) == (correct_B > 0.5))[scored_B].to(x.logp_BT.dtype)
         return UnreducedLoss(loss_B, {"laser/agrees": agrees.mean() if len(agrees) else loss_B.new_zeros(())})
 
-    def weights(self, places: Sequence[int], groups: Sequence[int], correct: Sequence[float]) -> list[float]:
-        """w of every rollout; 0 for one without z (place -1)."""
-        kinds, totals = Counter(zip(groups, correct)), Counter(groups)
-        weights = []
-        for place, g, verdict in zip(places, groups, correct):
-            mixed = self.balanced and kinds[g, verdict] < totals[g]
-            weights.append((totals[g] / (2 * kinds[g, verdict]) if mixed else 1.0) if place >= 0 else 0.0)
-        return weights
+
+def finished(rollouts: Iterable[Rollout]) -> tuple[int, int]:
+    """How many of the rollouts with the token z are wrong, and correct."""
+    right = [rollout.correct for rollout in rollouts if SELF_REWARD_AT.get(rollout) is not None]
+    return len(right) - sum(right), sum(right)

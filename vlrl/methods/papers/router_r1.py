@@ -159,12 +159,12 @@ class RouterR1Router(Environment):
     `<information>` tags.
 
     The first observation lists the models. The reward part `cost` is price times completion tokens, summed
-    over the episode. Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033, sec. 3; ulab-uiuc/Router-R1 at
-    801a240, router_r1/llm_agent/route_service.py (512 tokens, temperature 0) and generation.py. Deviates: the
-    wording of the prompts is ours; names must be equal up to case. Edge: an unknown model, and a call without
-    one colon, are told to the policy (`invalid`); a turn with an answer, or without an action, ends the
-    episode; a model that does not answer is the environment's failure. An engine without token ids counts
-    four characters as a token.
+    over the episode. Paper: Zhang et al. 2025 (Router-R1), arXiv:2506.09033; ulab-uiuc/Router-R1 at 801a240,
+    route_service.py (512 tokens, temperature 0), generation.py. Deviates: the prompts' wording; names are
+    equal up to case. Edge: an unknown model, or no colon or question, is told (`invalid`); a question with a
+    colon or its model's name is answered, and `invalid`. An answer ends the episode, a turn without an action
+    goes on. A model that does not answer is the environment's failure. Without token ids four characters are
+    a token.
 
     Attributes:
         models: Name to {engine: config of an engine, price: per million completion tokens, about: what the
@@ -227,11 +227,13 @@ class RouterEpisode(Episode):
 
     def step(self, action: Action) -> Observation:
         found = dict(ACTION.findall(action.text))
-        if "answer" in found or not found:
+        if "answer" in found:
             return Observation(done=True)
+        if not found:
+            return Observation()
         name, colon, query = found["search"].partition(":")
         name, query = name.strip().casefold(), query.strip()
-        if not colon or not query:
+        if not colon or not query or "your-query" in query.casefold():
             return tagged(
                 "Write the name of a model, a colon and a question between <search> and </search>.",
                 invalid=True,
@@ -243,7 +245,8 @@ class RouterEpisode(Episode):
             )
         text, tokens = self.asked(name, query[:MAX_QUESTION])
         shown = tagged(cut(text.strip(), 8 * self.settings.max_tokens))
-        return Observation(shown.text, parts={"cost": tokens * self.prices[name]}, calls=1)
+        malformed = ":" in query or name in query.casefold()  # answered, and yet no form
+        return Observation(shown.text, parts={"cost": tokens * self.prices[name]}, calls=1, invalid=malformed)
 
     def asked(self, name: str, query: str) -> tuple[str, int]:
         """A model's answer and its number of tokens."""

@@ -52,7 +52,8 @@ class SimKO(PolicyLoss):
     c is `smoothing`, K that of aux tensor `simko.topk_logp`.
     Paper: Peng et al. 2025, arXiv:2510.14807, eq. 6-9; share 0.2, K 3, c 0.01, penalty 1.1 are the released
     code's.
-    Deviates: candidates are those of the current forward, not of the old policy (the same on-policy).
+    Candidates are those of the current forward, as in the released code (dp_actor.py:121-131), not of the old
+    policy.
     """
 
     low: float = 0.2
