@@ -37,7 +37,10 @@ def test_nsr():
 
 def test_nsr_leaves_the_other_kind_out_of_the_loss():
     """The release trains on batch.subset(incorrect_idx): a correct rollout is in no denominator."""
-    for advantage, kept in ((Nsr(), [[False, True], [True, True]]), (Nsr(1, 0), [[True, False], [False] * 2])):
+    for advantage, kept in (
+        (Nsr(), [[False, True], [True, True]]),
+        (Nsr(1, 0), [[True, False], [False] * 2]),
+    ):
         groups = [group(1, 0), group(0, 0)]
         advantage(groups)
         assert [[rollout.trained_tokens > 0 for rollout in made] for made in groups] == kept
