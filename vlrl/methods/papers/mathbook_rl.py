@@ -34,12 +34,11 @@ class MathbookRl(AdvantageEstimator):
     mean and std over the principle's rollouts.
 
     Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant
-    are averaged rank by rank, best first. Paper: We-Math 2.0, arXiv:2508.10433. Released code: We-Math/We-Math2.0,
+    are averaged rank by rank, best first. arXiv:2508.10433. Released: We-Math/We-Math2.0,
     pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (population std, eps 1e-6). Needs variants in the
     same batch (`mathbook_rl.by_principle`). Deviates: rewards are
     those of the principle's own rollouts; there the batch is sorted (:637-640) and `scores` is not, so that
-    means and std are of rewards of other places (:643-697). A rank is averaged over
-    the groups that have it. Edge: one variant is GRPO with the population std; equal rewards
+    means and std are of other places (:643-697). Edge: one variant is GRPO with the population std; equal rewards
     give zeros, and keep their order.
     """
 
@@ -163,8 +162,7 @@ class MathbookRlSchedule(PromptSampler):
 
         level <- level + 1 if any rollout is correct, else level - 1, within the principle's levels
 
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (x0 -> harder variants; a failure after a success draws
-    auxiliary problems that isolate the new factor). Released code: We-Math/We-Math2.0 29eb79b,
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0 29eb79b,
     dynamic_scheduling/verl/utils/dataset.py:299-430. Deviates: there levels are a graph of increments (base,
     x, y, xy, ...), and what failed comes again until it is solved, or, at the first level, no more; the
     auxiliary problem here is the level below, since generated rows isolate one factor (the size of the
