@@ -38,7 +38,8 @@ class MathbookRl(AdvantageEstimator):
     pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (population std, eps 1e-6). Needs variants in the
     same batch (`mathbook_rl.by_principle`). Deviates: rewards are
     those of the principle's own rollouts; there the batch is sorted (:637-640) and `scores` is not, so that
-    means and std are of other places (:643-697). Edge: one variant is GRPO with the population std; equal rewards
+    means and std are of other places (:643-697). Edge: one variant is GRPO with the
+    population std; equal rewards
     give zeros, and keep their order.
     """
 
