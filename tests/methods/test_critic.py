@@ -82,6 +82,21 @@ def test_a_critic_model_takes_an_update_in_pieces():
     assert weights[0].abs().max() > 1e-4 and torch.allclose(*weights, atol=1e-5)
 
 
+@pytest.mark.parametrize(("updates", "epochs"), [(1, 3), (2, 2)])
+def test_a_critic_model_passes_over_its_rollouts_in_epochs(updates, epochs):
+    made = text_run(
+        ["methods/open_reasoner_zero"],
+        [
+            f"callbacks.critic.updates={updates}",
+            f"callbacks.critic.epochs={epochs}",
+            "group_filters=null",
+        ],
+    )
+    steps(made, 1)
+    taken = {int(state["step"]) for state in made.callbacks["critic"].state.optimizer.state.values()}
+    assert taken == {updates * epochs}
+
+
 def test_critic_state_survives():
     made = text_run(["methods/ppo"])
     steps(made, 1)

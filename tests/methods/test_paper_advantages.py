@@ -23,13 +23,30 @@ from vlrl.methods.papers.verl import RANK_MOMENTS, Verl, effective_rank, rank_mo
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.stages import TOKEN_ADVANTAGES
 from vlrl.trainer.ranks.collectives import without_media
+from vlrl.trainer.step.loss_inputs import denominators_of
 
 
 def test_nsr():
     groups = [group(1, 0), group(0, 0)]
     assert Nsr()(groups) == [[0.0, -1.0], [-1.0, -1.0]]
     assert Nsr(positive=1, negative=0)(groups) == [[1.0, 0.0], [0.0, 0.0]]
+    groups = [group(1, 0), group(0, 0)]
     assert Nsr(positive=0.1)(groups) == [[0.1, -1.0], [-1.0, -1.0]]
+    assert all(rollout.trained_tokens for made in groups for rollout in made)
+
+
+def test_nsr_leaves_the_other_kind_out_of_the_loss():
+    """The release trains on batch.subset(incorrect_idx): a correct rollout is in no denominator."""
+    for advantage, kept in (
+        (Nsr(), [[False, True], [True, True]]),
+        (Nsr(1, 0), [[True, False], [False] * 2]),
+    ):
+        groups = [group(1, 0), group(0, 0)]
+        advantage(groups)
+        assert [[rollout.trained_tokens > 0 for rollout in made] for made in groups] == kept
+        wrong = sum(sum(row) for row in kept)
+        tokens = len(groups[0].rollouts[0])
+        assert denominators_of(groups) == (wrong * tokens, wrong, sum(any(row) for row in kept))
 
 
 def test_dcpo_first_visit_is_grpo():

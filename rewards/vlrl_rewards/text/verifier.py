@@ -275,17 +275,20 @@ class Exact(Graded):
 
     fold: Unicode NFKC, case folding (unless `case`), trimming.
     Paper: DeepSeek-R1 (accuracy reward), arXiv:2501.12948, sec. 2.2.2. Deviations: the answer is the last
-    commitment outside the thinking, else the whole visible text. Edge: an empty answer, or several: 0. An
-    empty gold answer raises ValueError.
+    commitment outside the thinking, else the whole visible text; with `whole` it is the response as it is,
+    so that a thought, tags or a sentence around the answer make it wrong (No-Thinking-RL, arXiv:2503.16188).
+    Edge: an empty answer, or several: 0. An empty gold answer raises ValueError.
     """
 
     case: bool = False
+    whole: bool = False
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         wanted = clean(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is empty, so no answer can be right")
-        answer = final_answer(response)
+        text = response.text
+        answer = Answer(text, 0, len(text), "whole") if self.whole else final_answer(response)
         said = clean(answer.text)
         same = said == wanted if self.case else said.casefold() == wanted.casefold()
         return self.scored(answer, float(same), same, "equal" if same else "different")

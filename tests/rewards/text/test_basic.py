@@ -34,6 +34,25 @@ def test_exact(rollout, gold, text, score):
     assert build(Reward, "exact")(rollout(gold, text)) == score
 
 
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Paris", 1),
+        (" Paris\n", 1),
+        ("paris", 0),
+        ("London", 0),
+        ("", 0),
+        ("%$#@", 0),
+        ("<answer>Paris</answer>", 0),
+        ("<think>Rome</think>Paris", 0),
+        ("The answer is Paris.", 0),
+    ],
+)
+def test_exact_whole(rollout, text, score):
+    """No-Thinking-CLS-RL: the completion is the answer; nothing stands around it."""
+    assert build(Reward, {"name": "exact", "whole": True, "case": True})(rollout("Paris", text)) == score
+
+
 def test_exact_case(rollout):
     assert build(Reward, {"name": "exact", "case": True})(rollout("Paris", "<answer>paris</answer>")) == 0
     with pytest.raises(ValueError, match="gold answer is empty"):

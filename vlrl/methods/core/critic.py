@@ -247,8 +247,8 @@ class Critic(Callback):
 @register("critic_model")
 @dataclass(frozen=True)
 class CriticModel(Callback):
-    """PPO's critic as a separate model: after each step, one pass over its rollouts in `updates` updates, at
-    `rate` times the policy's learning rate.
+    """PPO's critic as a separate model: after each step, `epochs` passes over its rollouts of `updates`
+    updates each, at `rate` times the policy's learning rate.
 
     "value" regresses on the targets that advantage `gae` writes (value clipping `clip`); "outcome" makes the
     mean of a rollout's token logits predict whether it is correct (cross-entropy). AdamW without weight
@@ -266,6 +266,7 @@ class CriticModel(Callback):
     objective: Literal["value", "outcome"] = "value"
     rate: float = 5.0
     updates: int = 12
+    epochs: int = 1
     clip: float = 0.0
     mean: Literal["tokens", "sequences"] = "tokens"
 
@@ -311,7 +312,7 @@ class CriticModel(Callback):
         total = count = clipped = 0.0
         for group in optimizer.param_groups:
             group["lr"] = self.rate * run.learning_rate
-        for index in range(updates):
+        for index in [*range(updates)] * self.epochs:
             optimizer.zero_grad()
             items = 0
             for part in run.micro_batches(own[index::updates]):

@@ -34,12 +34,13 @@ class MathbookRl(AdvantageEstimator):
     mean and std over the principle's rollouts.
 
     Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant
-    are sorted from best to worst and averaged rank by rank. Paper: We-Math 2.0 (MathBook-RL),
-    arXiv:2508.10433 (pre-aligned RL). Released code: We-Math/We-Math2.0,
+    are averaged rank by rank, best first. arXiv:2508.10433. Released: We-Math/We-Math2.0,
     pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (population std, eps 1e-6). Needs variants in the
-    same batch: prompt sampler `mathbook_rl.by_principle`; a run without is refused. Deviates: with groups of
-    different sizes, a rank is averaged over the groups that have it. Edge: one variant is GRPO with the
-    population std; equal rewards give zeros, and keep their order.
+    same batch (`mathbook_rl.by_principle`). Deviates: rewards are
+    those of the principle's own rollouts; there the batch is sorted (:637-640) and `scores` is not, so that
+    means and std are of other places (:643-697). Edge: one variant is GRPO with the
+    population std; equal rewards
+    give zeros, and keep their order.
     """
 
     key: str = "principle"
@@ -110,9 +111,9 @@ class MathbookRlByPrinciple(PromptSampler):
 
     A batch of n rows holds whole principles where their sizes divide n; a principle that does not fit goes on
     in the next batch. Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0,
-    pre_align/verl/trainer/data_loader.py, commit 29eb79b (each batch has the samples of one principle).
-    Deviates: several principles share a batch that is larger than one of them. Needs `row.meta[key]`; raises
-    ConfigError without it. State: the position.
+    pre_align/verl/utils/dataset.py:337-390, commit 29eb79b. Deviates: there the rest of a principle that does
+    not fit is left out of the epoch. Needs `row.meta[key]`; raises ConfigError without it. State: the
+    position.
     """
 
     key: str = "principle"
@@ -160,27 +161,17 @@ class MathbookRlSchedule(PromptSampler):
     """MathBook-RL's dynamic scheduling: a principle's next level once its problem is solved, the level below
     once it is not.
 
-        level <- level + 1  if accuracy >= solved;  level - 1  if accuracy < failed;  else unchanged, within
-        the principle's levels
+        level <- level + 1 if any rollout is correct, else level - 1, within the principle's levels
 
-    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433 (x0 -> harder variants; a failure after a success draws
-    auxiliary problems that isolate the new factor). Released README: We-Math/We-Math2.0, commit 29eb79b.
-    Deviates: the auxiliary problem of a failed step is the level below, since generated rows isolate one
-    factor (the size of the numbers); `solved` and `failed` are ours.
-    Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge: the
-    hardest level stays.
+    Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0 29eb79b,
+    dynamic_scheduling/verl/utils/dataset.py:299-430. Deviates: there levels are a graph of increments (base,
+    x, y, xy, ...), and what failed comes again until it is solved, or, at the first level, no more; the
+    auxiliary problem here is the level below, since generated rows isolate one factor (the size of the
+    numbers). Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge:
+    the hardest level stays.
     """
 
     key: str = "principle"
-    solved: float = 0.5
-    failed: float = 0.25
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.failed <= self.solved <= 1:
-            raise ConfigError(
-                f"prompt_sampler: failed={self.failed} and solved={self.solved} must satisfy 0 <= failed "
-                "<= solved <= 1"
-            )
 
     def init_state(self) -> ScheduleState:
         return ScheduleState()
@@ -206,8 +197,7 @@ class MathbookRlSchedule(PromptSampler):
         for group in run.answered_groups:
             name = str(group.row.meta.get(self.key, ""))
             if name in state.sets and len(group):
-                accuracy = sum(rollout.correct for rollout in group) / len(group)
-                step = 1 if accuracy >= self.solved else -1 if accuracy < self.failed else 0
+                step = 1 if any(rollout.correct for rollout in group) else -1
                 state.levels[name] = min(max(state.levels.get(name, 0) + step, 0), len(state.sets[name]) - 1)
 
     def metrics(self) -> dict[str, float]:
