@@ -1,7 +1,8 @@
 """A fake `vllm serve`: the same paths, token completions that are a function of the prompt, weights that are
 a version number.
 
-Exits at the request number FAKE_DIE_AT (once: the file FAKE_DIED records it).
+Exits at the request number FAKE_DIE_AT (once: the file FAKE_DIED records it). The file FAKE_LOADED has the
+folders that the process has loaded.
 """
 
 import json
@@ -51,8 +52,11 @@ class Handler(BaseHTTPRequestHandler):
         if body["method"] == "vlrl_prepare":
             return {}
         assert STATE["paused"], "no step may come between a load and the resets after it"
-        STATE["loaded"].append(body["kwargs"]["folder"])
-        assert (Path(body["kwargs"]["folder"]) / "config.json").is_file()
+        folder, part = Path(body["kwargs"]["folder"]), body["kwargs"].get("part", False)
+        STATE["loaded"].append(folder.name)
+        assert (folder / ("changed.safetensors" if part else "config.json")).is_file()
+        if "FAKE_LOADED" in os.environ:
+            Path(os.environ["FAKE_LOADED"]).write_text(" ".join(STATE["loaded"]))
         return {}
 
     def label(self, body):

@@ -15,6 +15,7 @@ from vlrl.engine.hf.engine import HF
 from vlrl.engine.vllm.prompts import versions_of
 from vlrl.engine.vllm.served_media import ServedMedia
 from vlrl.engine.vllm.server import VLLMServer
+from vlrl.engine.vllm.weights import stored_weights
 from vlrl.services import watchdog
 from vlrl.services.http import JsonClient, ServiceError
 from vlrl.services.process import Server
@@ -89,6 +90,34 @@ def test_a_dead_replica_is_replaced_and_nothing_is_lost_or_counted_twice(policy,
     )
     assert {c.version for c in done} <= {policy.version}, "the replacement was brought to the present weights"
     policy.version -= 1
+
+
+def test_a_replacement_gets_all_weights_where_the_others_got_those_that_changed(tools, tmp_path, servers):
+    policy, loaded = engine_kit.make_policy("text"), tmp_path / "loaded"
+    env = {"FAKE_DIE_AT": "3", "FAKE_LOADED": str(loaded)}
+    servers.append(engine := make(policy, tmp_path, replicas=1, parallel=1, env=env))
+    policy.model.requires_grad_(False)
+    norm = policy.model.model.norm.weight.requires_grad_(True)
+    whole, sizes = engine.counters["sync_bytes"], []
+    for version in (1, 2):
+        with torch.no_grad():
+            norm.add_(1.0)
+        policy.version, before = version, engine.counters["sync_bytes"]
+        engine.sync(policy)
+        sizes.append(engine.counters["sync_bytes"] - before)
+    assert max(sizes) < 1000 + 4 * norm.numel() < whole / 10
+    assert sorted(p.name for p in (tmp_path / "server").glob("*-*/")) == ["changed-2", "version-0"]
+    stored = dict(stored_weights(tmp_path / "server" / "changed-2"))
+    assert list(stored) == ["model.norm.weight"] and torch.equal(stored["model.norm.weight"], norm.detach())
+    assert loaded.read_text() == "changed-1 changed-2"
+    done = list(engine.generate([tools.request(tools.prompt(f"Q {i}"), tag=i) for i in range(6)]))
+    assert len(done) == 6 and engine.counters["replaced"] == 1 and {c.version for c in done} == {2}
+    assert loaded.read_text() == "version-0 changed-2"
+    with torch.no_grad():
+        policy.model.model.embed_tokens.weight.add_(1.0)  # a frozen one that something else wrote
+    policy.version = 3
+    engine.sync(policy)
+    assert "model.embed_tokens.weight" in dict(stored_weights(tmp_path / "server" / "changed-3"))
 
 
 def test_a_server_that_keeps_dying_raises(policy, tools, tmp_path, servers):

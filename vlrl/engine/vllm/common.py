@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,12 +13,13 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from vlrl.engine.base import EngineState, PolicyEngine
+from vlrl.engine.vllm.changes import SentWeights
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.plugins.stages import transient
 from vlrl.policy.recurrent import is_recurrent
-from vlrl.services.lazy import torch
+from vlrl.services.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from vlrl.plugins.contexts import PhaseContext
@@ -112,9 +113,10 @@ def check_head_size(size: int, on_gpu: bool) -> None:
 
 @dataclass
 class VLLMState(EngineState):
-    """`version` is the policy version of the weights that vLLM has."""
+    """`version` is the policy version of the weights that vLLM has, `has` what they were."""
 
     version: int = transient(0)
+    has: SentWeights = transient(factory=SentWeights)
     policy: Any = transient()
 
 
@@ -126,7 +128,8 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     is the policy's. `eager` disables CUDA graphs. `gap_limit`: the distance from the trainer's log-probs
     (nats a token) above which the run stops; None: by the types and the gaps measured first (`EngineCheck`);
     0: never. `correction`: adds `token_weights.engine: {name: tis}` (cap 2, by token) where types or a loop
-    ahead part engine and trainer, and no token weight of the config corrects that.
+    ahead part engine and trainer, and no token weight of the config corrects that. `send_all`: a sync sends
+    every weight, not only those that can have changed.
     """
 
     memory: float = 0.85
@@ -137,6 +140,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     eager: bool = True
     gap_limit: float | None = None
     correction: bool = True
+    send_all: bool = False
 
     def init_state(self) -> VLLMState:
         return VLLMState()
@@ -147,6 +151,16 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
 
     def score(self, prompt: Prompt, ids: Sequence[int]) -> list[float]:
         return self.seen(prompt, ids)[1]
+
+    def to_send(self, policy: Any) -> set[str] | None:
+        """The names of the parameters that vLLM lacks; None: all."""
+        return None if self.send_all else self.state.has.due(policy.model)
+
+    def counted(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """These weights, their bytes counted on the way."""
+        for name, weight in weights:
+            self.counters["sync_bytes"] += weight.nbytes
+            yield name, weight
 
     def check(self, phase: PhaseContext) -> None:
         if getattr(phase.family, "router_replay", False):

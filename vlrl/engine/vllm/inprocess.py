@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vlrl.engine.base import SamplingModel
+from vlrl.engine.vllm.changes import SentWeights
 from vlrl.engine.vllm.common import VLLMEngine, VLLMState, check_heads, check_installed
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -139,7 +140,7 @@ class VLLM(VLLMEngine):
         """Start vLLM with this policy's architecture and weights."""
         state = self.state
         check_installed()
-        state.lm, state.policy = SamplingModel(policy), policy
+        state.lm, state.policy, state.has = SamplingModel(policy), policy, SentWeights()
         check_heads(self.lm.text_config, torch.cuda.is_available())
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         for name, value in self.environment_variables.items():
@@ -209,7 +210,8 @@ class VLLM(VLLMEngine):
     # --- weights --------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
-        """Load all weights in one batch (or the adapter), and empty every cache that depends on them.
+        """Load all weights that can have changed in one batch (or the adapter), and empty every cache that
+        depends on them.
 
         Completions that another thread is generating continue under the new weights, their keys and values
         recomputed.
@@ -226,14 +228,20 @@ class VLLM(VLLMEngine):
             elif self.state.shared is not None:
                 self._send_unshared(self.state.shared)
             else:
-                with policy.gather_params():
-                    self.core.collective_rpc("vlrl_load", kwargs={"weights": named_weights(policy.model)})
+                self._send_changed(policy)
             self.core.reset_prefix_cache(reset_running_requests=True)
             self.core.reset_mm_cache()
             self.core.reset_encoder_cache()
             self._set_version(policy)
         self.counters["syncs"] += 1
         self._sleep()
+
+    def _send_changed(self, policy: Any) -> None:
+        names = self.to_send(policy)
+        with policy.gather_params():
+            weights = self.counted(named_weights(policy.model, names))
+            self.core.collective_rpc("vlrl_load", kwargs={"weights": weights, "part": names is not None})
+        self.state.has.sent(policy.model)
 
     def _send_unshared(self, shared: SharedWeights) -> None:
         """Load what vLLM does not share. Raises ConfigError if that is everything: the trainer has moved its
@@ -247,7 +255,8 @@ class VLLM(VLLMEngine):
                 "policy.fp32_master_weights to false, train an adapter with engine.lora, or set it to false"
             )
         if unshared:
-            self.core.collective_rpc("vlrl_load_some", kwargs={"weights": list(unshared.items())})
+            weights = list(self.counted(unshared.items()))
+            self.core.collective_rpc("vlrl_load_some", kwargs={"weights": weights})
         self.counters["weights_sent"] += len(unshared)
 
     def _set_version(self, policy: Any) -> None:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vlrl.engine.base import SamplingModel
+from vlrl.engine.vllm.changes import SentWeights
 from vlrl.engine.vllm.common import SERVER_MODULE, VLLMEngine, VLLMState, as_flags, check_heads
 from vlrl.engine.vllm.prompts import (
     common_parameters,
@@ -30,7 +31,7 @@ from vlrl.engine.vllm.prompts import (
 )
 from vlrl.engine.vllm.ranks import Ranks, RemoteServer, ServerMonitor, launch_server, server_folder
 from vlrl.engine.vllm.served_media import IN_SERVER, READS_CLIPS, ServedMedia
-from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients, save_for_vllm
+from vlrl.engine.vllm.weights import NCCLTransfer, ReplicaClients, save_changed, save_for_vllm
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.services.http import JsonClient, ServiceError
@@ -49,8 +50,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class ServerState(VLLMState):
-    """`root` holds one folder per version; `weights` is the newest (folder, version), `base` the folder that
-    new processes start from.
+    """`root` holds one folder per version; `weights` is the newest (folder with all weights, folder with what
+    has changed since, version), `base` the folder that new processes start from.
 
     `ranks` are the training processes that share the replicas. `servers` are the replicas with their clients,
     `watch` the thread that replaces dead ones for other ranks, `pool` the threads that wait for answers,
@@ -62,7 +63,7 @@ class ServerState(VLLMState):
 
     root: Path | None = transient()
     base: Path | None = transient()
-    weights: tuple[Path, int] | None = transient()
+    weights: tuple[Path, Path | None, int] | None = transient()
     servers: list[tuple[Server | RemoteServer, JsonClient]] = transient(factory=list)
     pool: ThreadPoolExecutor | None = transient()
     nccl: NCCLTransfer | None = transient()
@@ -183,6 +184,7 @@ class VLLMServer(VLLMEngine):
         # servers read `root`; ranks write there on the first one's machine, and where Ray's nodes share it
         writes = ranks.broadcast(socket.gethostname()) == socket.gethostname() or ADDRESS in os.environ
         state.media = ServedMedia(media_folder(root) / str(ranks.rank) if writes else None)
+        state.has = SentWeights()
         state.base = self._save(policy)
         launched = self._launch(root) if ranks.first else []
         reached = ranks.broadcast([(server.url, server.token) for server in launched])
@@ -270,44 +272,57 @@ class VLLMServer(VLLMEngine):
     # --- weights --------------------------------------------------------------------------------------------
 
     def sync(self, policy: Any) -> None:
-        """Broadcast the weights; or save a new version, let every replica load it in place, and delete the
-        old one.
+        """Broadcast the weights that can have changed; or save a new version of them, let every replica load
+        it in place, and delete the old one.
 
         A collective of the ranks that share the replicas: none samples before all replicas have the new
         weights.
         """
-        state = self.state
+        state, names = self.state, self.to_send(policy)
         if state.nccl is not None:
-            state.nccl.send(policy.version)
+            self.counters["sync_bytes"] += state.nccl.send(policy.version, names)
+            state.has.sent(policy.model)
             state.version = policy.version
         else:
-            old, _ = state.weights
-            new = self._save(policy)
+            old = {*state.weights[:2]}
+            self._save(policy, names)
             state.version = policy.version
             if state.ranks.first:
                 for server, client in state.servers:
-                    self._load(server.url, client)
+                    self._load(server.url, client, whole=names is None)
                 # a replacement starts from `base`, so that folder stays until the end
-                if old not in (state.base, new):
-                    shutil.rmtree(old)
+                for folder in old - {state.base, None, *state.weights[:2]}:
+                    shutil.rmtree(folder)
             state.ranks.wait()
         self.counters["syncs"] += 1
 
-    def _save(self, policy: Any) -> Path:
-        """Write the present weights (the first rank does). Returns their folder."""
-        folder: Path = self.state.root / f"version-{policy.version}"
-        save_for_vllm(policy, folder)
-        self.state.weights = (folder, policy.version)
+    def _save(self, policy: Any, names: Collection[str] | None = None) -> Path:
+        """Write the present weights, or these of them (the first rank does). Returns their folder."""
+        state, folder = self.state, self.state.root / f"version-{policy.version}"
+        if names is None:
+            save_for_vllm(policy, folder)
+            state.weights = (folder, None, policy.version)
+            state.has.sent(policy.model)
+        else:  # what has changed since all were written: a replacement loads both
+            folder = state.root / f"changed-{policy.version}"
+            save_changed(policy, folder, names)
+            state.weights = (state.weights[0], folder, policy.version)
+        if state.ranks.first:
+            self.counters["sync_bytes"] += sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         return folder
 
-    def _load(self, url: str, client: JsonClient) -> None:
-        """Let a replica load the newest weights in place."""
+    def _load(self, url: str, client: JsonClient, whole: bool = True) -> None:
+        """Let a replica load the newest weights in place; `whole`: those that have not changed too."""
         client.url = url  # a replacement may have another port
-        folder, version = self.state.weights  # read together: another thread may be saving the next version
+        # read together: another thread may be saving the next version
+        folder, changed, version = self.state.weights
         # no step may come between load and resets: it would look for image embeddings that the load has
         # dropped
         client.post("/pause?mode=keep")
-        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": {"folder": str(folder)}})
+        loads: list[dict[str, Any]] = [{"folder": str(folder)}] if whole or changed is None else []
+        loads += [{"folder": str(changed), "part": True}] if changed is not None else []
+        for arguments in loads:
+            client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": arguments})
         client.post("/reset_prefix_cache?reset_running_requests=true")
         client.post("/reset_mm_cache")
         client.post("/reset_encoder_cache")

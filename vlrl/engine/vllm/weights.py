@@ -3,35 +3,34 @@ NCCL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vlrl.engine.vllm.changes import adapted_layers
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.sharding import is_main
+from vlrl.services.failures import EngineMismatchError
 from vlrl.services.http import JsonClient
 from vlrl.services.lazy import Tensor, no_grad, torch
 
 
 @no_grad
-def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """(checkpoint name, tensor) of every parameter, one at a time, without tied heads. LoRA deltas are added
-    to a copy of their layer's weight; each expert of a mixture has names of its own.
+def named_weights(model: Any, only: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+    """(checkpoint name, tensor) of every parameter (of those in `only`), one at a time, without tied heads.
+    LoRA deltas are added to a copy of their layer's weight; each expert of a mixture has names of its own.
 
     Other tensors are the policy's own memory: copy them before the next optimizer step (or before the
     policy's `gather_params` ends).
     """
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     released = checkpoint_name(model)
-    adapted = {
-        adapted_name(name, module): module
-        for name, module in model.named_modules()
-        if hasattr(module, "get_delta_weight")
-    }
+    adapted = adapted_layers(model)
     for name, parameter in model.named_parameters():
-        if "lora_" in name or "modules_to_save.default" in name:
+        if "lora_" in name or "modules_to_save.default" in name or (only is not None and name not in only):
             continue
         weight = parameter.data
         if name in adapted:
@@ -49,15 +48,6 @@ def named_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
             yield from by_expert(released(plain), weight)
 
 
-def adapted_name(name: str, module: Any) -> str:
-    """The name of the parameter that PEFT's layer `name` adapts. Layers of several parameters of one module
-    are inside one another."""
-    own = getattr(module, "parameter_name", "weight")
-    while hasattr(module, "base_layer"):
-        name, module = f"{name}.base_layer", module.base_layer
-    return f"{name}.{own}"
-
-
 def by_expert(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
     """The matrices of a mixture's experts, which transformers holds as one tensor (experts, out, in) a layer,
     under the names by expert that every loader of vLLM reads; other weights as they are."""
@@ -71,6 +61,15 @@ def by_expert(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
         )
         for part, values in parts:
             yield f"{place}.{e}.{part}.weight", values
+
+
+def save_changed(policy: Any, folder: str | Path, names: Collection[str]) -> None:
+    """Write these parameters alone, as `stored_weights` reads them (the main process does)."""
+    with policy.gather_params():
+        if is_main():
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            weights = {name: weight.contiguous() for name, weight in named_weights(policy.model, names)}
+            import_module("safetensors.torch").save_file(weights, Path(folder) / CHANGED)
 
 
 def save_for_vllm(policy: Any, folder: str | Path) -> None:
@@ -89,6 +88,14 @@ def save_for_vllm(policy: Any, folder: str | Path) -> None:
             )
 
 
+def stored_weights(folder: str | Path | None) -> Iterator[tuple[str, Tensor]]:
+    """The weights of a folder that `save_changed` wrote."""
+    with import_module("safetensors").safe_open(f"{folder}/{CHANGED}", "pt") as file:
+        for name in file.keys():  # noqa: SIM118 (no mapping)
+            yield name, file.get_tensor(name)
+
+
+CHANGED = "changed.safetensors"
 NEVER = -1e4  # a logit whose share of a softmax is 0, and which fits into float16 and JSON
 
 
@@ -104,6 +111,8 @@ class WeightLoader:
         The ids of `runs`, [first, one after the last], are taken out of every log-prob: no logits processor
         sees those of a prompt. `patch` is the family's `engine_patch`.
         """
+        # it warns about each layer without new weights, which are all frozen ones
+        logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
         model = self.model_runner.get_model()
         if patch:
             module, _, function = patch.partition(":")
@@ -119,10 +128,47 @@ class WeightLoader:
 
         model.compute_logits = compute_logits
 
-    def vlrl_load(self, weights: Any = None, folder: str | None = None) -> None:
-        """Load weights from an iterator of (name, tensor) in this process, or from a checkpoint folder."""
-        self.model_runner.reload_weights(weights_iterator=weights, weights_path=folder)
-        for module in self.model_runner.get_model().modules():
+    def vlrl_load(self, weights: Any = None, folder: str | None = None, part: bool = False) -> None:
+        """Load weights from an iterator of (name, tensor) in this process, or from a checkpoint folder.
+        `part`: they are some of the model's; layers without any of them stay as they are."""
+        runner = self.model_runner
+        if not part:
+            runner.reload_weights(weights_iterator=weights, weights_path=folder)
+            self._pack(runner.get_model().modules())
+            return
+        self._pack(self._load_part(stored_weights(folder) if weights is None else weights))
+        runner.reset_lora_state()
+        runner.reset_encoder_cache()
+        runner.reset_mm_cache()
+
+    def _load_part(self, weights: Iterable[tuple[str, Tensor]]) -> list[Any]:
+        """Load some weights. Returns the layers that got any. Raises EngineMismatchError for a layer that got
+        only a part of its weights: vLLM would make up the rest."""
+        from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+        from vllm.model_executor.model_loader import reload
+
+        model, info = self.model_runner.get_model(), reload.layerwise.get_layerwise_info
+        reload.initialize_layerwise_reload(model)
+        model.load_weights(weights)
+        waiting = {name: module for name, module in model.named_modules() if info(module).can_load()}
+        partial = [
+            name
+            for name, module in waiting.items()
+            if 0 < info(module).load_numel < (info(module).load_numel_total or 0)
+            and not isinstance(module, VocabParallelEmbedding)  # its padding is in no checkpoint
+        ]
+        if partial:
+            raise EngineMismatchError(
+                f"engine: a sync has only some of the weights of vLLM's layers {', '.join(partial[:3])}; set "
+                "engine.send_all to true"
+            )
+        stay = {id(module) for module in waiting.values() if not info(module).load_numel}
+        reload.finalize_layerwise_reload(model, self.model_runner.model_config)
+        return [module for module in model.modules() if id(module) not in stay]
+
+    def _pack(self, modules: Iterable[Any]) -> None:
+        """What a reload leaves out of layers that it has loaded."""
+        for module in modules:
             # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it
             # computes from a repacked copy.
             if (
@@ -202,18 +248,22 @@ class ReplicaClients:
 
 class PolicyWeightSource:
     """The policy's weights as vLLM's `WeightSource`: names, dtypes and shapes, and the tensors in the same
-    order, adapters merged."""
+    order, adapters merged; those of the parameters in `only` (None: all). `bytes` is their size."""
 
     def __init__(self, policy: Any) -> None:
         self.policy = policy
+        self.only: Collection[str] | None = None
+        self.bytes = 0
 
     def metadata(self) -> list[Any]:
         from vllm.distributed.weight_transfer.base import ParamMeta
 
-        return [ParamMeta(name, weight.dtype, tuple(weight.shape)) for name, weight in self]
+        found = [(ParamMeta(name, weight.dtype, tuple(weight.shape)), weight.nbytes) for name, weight in self]
+        self.bytes = sum(size for _, size in found)
+        return [meta for meta, _ in found]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return named_weights(self.policy.model)
+        return named_weights(self.policy.model, self.only)
 
 
 class NCCLTransfer:
@@ -233,14 +283,14 @@ class NCCLTransfer:
             rank=0, master_address=address, master_port=port, world_size=replicas.world_size
         )
         self.policy, self.replicas = policy, replicas
-        source: Any = PolicyWeightSource(
-            policy
-        )  # of the interface of vLLM's abstract class, which is not imported at the top
+        self.source = PolicyWeightSource(policy)
+        source: Any = self.source  # of vLLM's abstract class, which is not imported at the top
         self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=source)
 
-    def send(self, version: int) -> None:
-        """Send all weights. Running requests are paused meanwhile; they continue under the new weights, their
-        keys and values recomputed."""
+    def send(self, version: int, only: Collection[str] | None = None) -> int:
+        """Send the parameters in `only` (None: all). Running requests are paused meanwhile; they continue
+        under the new weights, their keys and values recomputed. Returns the bytes sent."""
+        self.source.only = only
         self.replicas.post("/pause?mode=keep")
         with self.policy.gather_params():
             self.sender.send_weights()
@@ -252,3 +302,4 @@ class NCCLTransfer:
             self.replicas.post(path)
         self.replicas.post("/update_weight_version", {"new_version": str(version)})
         self.replicas.post("/resume")
+        return self.source.bytes
