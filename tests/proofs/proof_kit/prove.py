@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -209,4 +210,6 @@ def holds(on: float | None, off: float | None, direction: str) -> bool:
     if on is None:
         return False
     before = 0.0 if off is None else off
+    if math.isclose(on, before, rel_tol=1e-5):  # the order of a sum moves as much
+        return False
     return {"up": on > before, "down": on < before, "changes": on != before}[direction]

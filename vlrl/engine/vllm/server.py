@@ -70,6 +70,19 @@ class ServerState(VLLMState):
     media: ServedMedia = transient(factory=ServedMedia)
 
 
+def load_in_place(client: JsonClient, loads: Sequence[Mapping[str, Any]], version: int) -> None:
+    """Let a replica load weights, and drop what depends on the old ones. No step may come between: it would
+    look for image embeddings that a load has dropped."""
+    client.post("/pause?mode=keep")
+    for arguments in loads:
+        client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": arguments})
+    client.post("/reset_prefix_cache?reset_running_requests=true")
+    for path in ("/reset_mm_cache", "/reset_encoder_cache"):
+        client.post(path)
+    client.post("/update_weight_version", {"new_version": str(version)})
+    client.post("/resume")
+
+
 @register("vllm_server")
 @dataclass(frozen=True)
 class VLLMServer(VLLMEngine):
@@ -316,18 +329,9 @@ class VLLMServer(VLLMEngine):
         client.url = url  # a replacement may have another port
         # read together: another thread may be saving the next version
         folder, changed, version = self.state.weights
-        # no step may come between load and resets: it would look for image embeddings that the load has
-        # dropped
-        client.post("/pause?mode=keep")
         loads: list[dict[str, Any]] = [{"folder": str(folder)}] if whole or changed is None else []
         loads += [{"folder": str(changed), "part": True}] if changed is not None else []
-        for arguments in loads:
-            client.post("/collective_rpc", {"method": "vlrl_load", "kwargs": arguments})
-        client.post("/reset_prefix_cache?reset_running_requests=true")
-        client.post("/reset_mm_cache")
-        client.post("/reset_encoder_cache")
-        client.post("/update_weight_version", {"new_version": str(version)})
-        client.post("/resume")
+        load_in_place(client, loads, version)
 
     def _bring_up_to_date(self, server: Server) -> None:
         """Give the present weights to a process that started from the first ones. Raises ServiceError if only
