@@ -348,8 +348,7 @@ class VLLMServer(VLLMEngine):
     def _prepare(self, client: JsonClient) -> None:
         """Make the model of a replica that has just started compute what the trainer's does."""
         client.post(
-            "/collective_rpc",
-            {"method": "vlrl_prepare", "kwargs": self.preparation(self.state.policy)},
+            "/collective_rpc", {"method": "vlrl_prepare", "kwargs": self.preparation(self.state.policy)}
         )
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
