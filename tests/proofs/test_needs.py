@@ -85,6 +85,7 @@ def shipped(preset):
                 "rollout.prm",
                 "rollout.teachers",
                 "rewards.preference.model",
+                "rewards.score.model",
                 "rewards.verified",
                 "callbacks.cooper.assistant",
             )
@@ -132,7 +133,7 @@ def test_length_rewards_tell_the_lengths_of_the_run_apart(preset):
             for row in list(next(iter(phase.rows("train").values())))[:64]:
                 prompt = phase.prompt_template(row)
                 scores = [
-                    reward(Rollout(prompt, ids=[1] * n, text="<answer>1</answer>", finish="stop"))
+                    reward(Rollout(prompt, ids=[1] * n, text="." * n + "<answer>1</answer>", finish="stop"))
                     for n in (1, most // 3, 2 * most // 3, most)
                 ]
                 assert max(scores) - min(scores) > 0.05, (
