@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from reliability_kit import steps_of
-from test_lost_ranks import BOUND, finish, launch, lines_of, ranks_of, wait_for
+from test_lost_ranks import BOUND, finish, launch, lines_of, ranks_of, wait_for  # noqa: F401 (a fixture)
 
 from vlrl.trainer.checkpoints import checkpoint
 
@@ -50,7 +50,7 @@ def test_a_stopped_rank_0_ends_all_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
-def test_a_launcher_that_is_gone_leaves_a_checkpoint_and_no_process(tmp_path, number):
+def test_a_launcher_that_is_gone_leaves_a_checkpoint_and_no_process(finish, tmp_path, number):  # noqa: F811
     output, log = tmp_path / "run", tmp_path / "log"
     job = launch(output, log, tmp_path)
     wait_for(lambda: steps_of(output) >= 3, job, log)
