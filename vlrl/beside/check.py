@@ -159,8 +159,9 @@ def accepted_answers(
     found: list[bool | None] = []
     for case, value in zip(made, values, strict=True):
         known = best[case.item]
-        bar = max(known, default=None) if judge.form == "value" else _mean(known) if known else None
-        accepted = None if value is None or bar is None else value >= bar - 1e-9
+        accepted = None
+        if value is not None and known:
+            accepted = value >= (max(known) if judge.form == "value" else _mean(known)) - 1e-9
         if case.right and value is not None:
             least = near.get(case.item) if judge.form == "value" else 0.5
             accepted = None if least is None else value > least

@@ -17,8 +17,12 @@ from vlrl_rewards.combine.nested import OverReward, note, note_correct, number
 
 def cosine(at: float, span: float, start: float, end: float) -> float:
     """Half a cosine from `start` at 0 to `end` at `span`, constant beyond."""
-    part = min(max(at / span, 0.0), 1.0)
-    return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
+    return wave(min(max(at, 0.0), span), span, start, end)
+
+
+def wave(at: float, span: float, start: float, end: float) -> float:
+    """A cosine from `start` at 0 to `end` at `span`, which goes on behind it."""
+    return end + (start - end) * (1 + math.cos(math.pi * at / span)) / 2
 
 
 @register("cosine_length")
@@ -32,9 +36,9 @@ class CosineLength(OverReward):
 
     Paper: Demystifying Long CoT, arXiv:2502.03373, sec. 4.2. The reward `of` decides correctness. Defaults
     are the paper's: correct 2 -> 1, wrong -10 -> 0, exceeding -10. `max_tokens` (Lmax) 0 is the most that
-    the run samples. `unit` "characters" and
-    `exceed` null are Open-RS's (knoveleng/open-rs at 2889c47, rewards.py:266-338).
-    Edge: a truncated rollout counts as exceeding. Units: tokens.
+    the run samples. `unit` "characters" and `exceed` null are Open-RS's (knoveleng/open-rs at 2889c47,
+    rewards.py:266-338). Edge: a truncated rollout counts as exceeding, but with `exceed` null it is like any
+    other. Units of L: `unit`; Lmax is the same number in either.
     """
 
     unit: Literal["tokens", "characters"] = "tokens"
@@ -68,7 +72,7 @@ class CosineLength(OverReward):
         length = rollout.sampled_tokens if self.unit == "tokens" else len(rollout.text)
         ends = self.right if correct else self.wrong
         if self.exceed is None:
-            return ends[1] + (ends[0] - ends[1]) * (1 + math.cos(math.pi * length / most)) / 2
+            return wave(length, most, *ends)
         return self.exceed if rollout.truncated or length >= most else cosine(length, most, *ends)
 
 

@@ -34,13 +34,12 @@ class MathbookRl(AdvantageEstimator):
     mean and std over the principle's rollouts.
 
     Groups whose rows have the same `row.meta[key]` are variants of one principle. The rewards of each variant
-    are averaged rank by rank, best first. arXiv:2508.10433. Released: We-Math/We-Math2.0,
+    are averaged rank by rank, best first. Paper: arXiv:2508.10433. Released code: We-Math/We-Math2.0,
     pre_align/verl/trainer/ray_trainer.py, commit 29eb79b (population std, eps 1e-6). Needs variants in the
-    same batch (`mathbook_rl.by_principle`). Deviates: rewards are
-    those of the principle's own rollouts; there the batch is sorted (:637-640) and `scores` is not, so that
-    means and std are of other places (:643-697). Edge: one variant is GRPO with the
-    population std; equal rewards
-    give zeros, and keep their order.
+    same batch (`mathbook_rl.by_principle`). Deviates: rewards are those of the principle's own rollouts;
+    there the batch is sorted (:637-640) and `scores` is not, so that means and std are of other places
+    (:643-697). Edge: one variant is GRPO with the population std; equal rewards give zeros, and keep their
+    order.
     """
 
     key: str = "principle"
