@@ -71,6 +71,15 @@ def test_what_something_else_wrote_or_moved_is_sent() -> None:
     assert has.due(make_policy("text", layers=1).model) is None, "another model is sent whole"
 
 
+def test_sharded_weights_are_sent_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, engine = make_policy("text", layers=1), VLLM()
+    LoRA(r=2, targets="q_proj")(policy)
+    engine.state.has.sent(policy.model)
+    assert engine.to_send(policy)
+    monkeypatch.setattr("vlrl.engine.vllm.common.is_sharded", lambda module: True)
+    assert engine.to_send(policy) is None
+
+
 def test_a_norm_does_not_draw_the_embedding_with_it() -> None:
     policy = make_policy("text", layers=1)
     assert with_fused(policy.model, ["model.norm.weight"]) == {"model.norm.weight"}

@@ -19,6 +19,7 @@ from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.plugins.stages import transient
 from vlrl.policy.recurrent import is_recurrent
+from vlrl.policy.sharding import is_sharded
 from vlrl.services.lazy import Tensor, torch
 
 if TYPE_CHECKING:
@@ -153,8 +154,10 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
         return self.seen(prompt, ids)[1]
 
     def to_send(self, policy: Any) -> set[str] | None:
-        """The names of the parameters that vLLM lacks; None: all."""
-        return None if self.send_all else self.state.has.due(policy.model)
+        """The names of the parameters that vLLM lacks; None: all, as for weights that are sharded."""
+        if self.send_all or is_sharded(policy.params.wrapped):
+            return None
+        return self.state.has.due(policy.model)
 
     def counted(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
         """These weights, their bytes counted on the way."""
