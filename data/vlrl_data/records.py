@@ -312,6 +312,7 @@ OPENERS: dict[str, Callable[[Path, Path], Records]] = {  # of (the file, the one
     ".tsv": open_table,
 }
 SUFFIXES = (*OPENERS, *(f"{name}{packed}" for name in TEXT_SUFFIXES for packed in PACKED))
+KINDS = f"{', '.join(OPENERS)}; texts also with {', '.join(PACKED)}"  # SUFFIXES, in short
 
 
 def suffix_of(path: Path) -> tuple[str, str]:
@@ -325,7 +326,7 @@ def open_records(path: Path) -> Records:
     suffix, packed = suffix_of(path)
     if suffix not in OPENERS or (packed and suffix not in TEXT_SUFFIXES):
         raise ConfigError(
-            f"path: {path} has an unknown suffix. Known: {', '.join(SUFFIXES)} (folders: source `folder`; "
+            f"path: {path} has an unknown suffix. Known: {KINDS} (folders: source `folder`; "
             "tar: `webdataset`)."
         )
     try:

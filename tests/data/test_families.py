@@ -273,6 +273,17 @@ def test_unknown_names():
         build(Source, {"name": "files", "path": "no/such.jsonl"})()
 
 
+def test_a_data_set_of_the_hub_has_its_files_in_a_folder_of_its_own(tmp_path):
+    """As `hf download ... --local-dir` leaves them; files beside the folder `data` come first."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "README.md").write_text("# a data set\n")
+    (tmp_path / "data" / "train.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    files = {"name": "files", "path": str(tmp_path)}
+    assert [row.answer for row in build(Source, files)()] == ["2"]
+    (tmp_path / "own.jsonl").write_text('{"question": "1 + 2?", "answer": "3"}\n')
+    assert [row.answer for row in build(Source, files)()] == ["3"]
+
+
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tiny import opened, steps
 
 from vlrl.config import load
+from vlrl.plugins.registry import ConfigError
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 
@@ -107,3 +110,25 @@ def test_shuffled_rollouts_leave_no_gradient():
     same = ("grad_norm", "loss", "tokens", "rollouts", "reward/total", "length/mean")
     assert {k: results[0].get(k) for k in same} == {k: results[1].get(k) for k in same}
     assert results[0]["engine/completions"] == 1.5 * results[1]["engine/completions"]
+
+
+UNRELEASED = {"gui_g1", "vlm_r1_detection", "visual_rft_grounding"}  # their comments say what has to be made
+RECIPES = sorted(path.stem for path in (Path(__file__).parents[2] / "configs" / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in UNRELEASED])
+def test_a_file_that_is_not_there_comes_with_its_download(name, tmp_path, monkeypatch):
+    """The command puts the file where the recipe reads it."""
+    monkeypatch.chdir(tmp_path)
+    for phase in Plan.of(load([f"experiments/{name}"], ["engine={name: hf}"])).phases:
+        for slot, source in [*phase.train.items(), *phase.heldout.items()]:
+            if source.name != "files":
+                continue
+            with pytest.raises(
+                ConfigError, match=r"nothing at '.*'; get it with `(hf download|curl) "
+            ) as error:
+                source.look()
+            folder = source.download.split("--local-dir ")[-1].split(" ")[0]
+            path = Path(source.path)
+            into = path.is_relative_to(folder) or str(path) in source.download.split(" ")
+            assert into, f"{slot}: {error.value}"

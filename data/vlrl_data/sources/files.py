@@ -21,7 +21,7 @@ from vlrl_data.media.video import SAMPLED, Frames
 from vlrl_data.quarantine import LOG, Quarantine
 from vlrl_data.record_families import RecordFamily, by_name, recognise
 from vlrl_data.record_families.base import inside, renamed
-from vlrl_data.records import SUFFIXES, BadRecord, Records, open_records, suffix_of
+from vlrl_data.records import KINDS, SUFFIXES, BadRecord, Records, open_records, suffix_of
 from vlrl_data.row_builder import RowBuilder, RowOptions
 from vlrl_data.tools.rollout_rewards import load_pass_rates
 
@@ -240,9 +240,14 @@ def _check_row(part: DatasetPart, index: int) -> None:
         raise ConfigError(f"{place}: {str(error).removeprefix(f'{place}: ')}") from None
 
 
-def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[Path]:
-    """Files of a path, a glob, a folder (its files with a known suffix), "a:b", or a list of these. Raises
-    ConfigError for what is not there."""
+def expand_paths(
+    path: str | tuple[str, ...], suffixes: Sequence[str], kinds: str = "", download: str = ""
+) -> list[Path]:
+    """Files of a path, a glob, a folder (its files with a known suffix, or those of its folder `data`), "a:b"
+    or a list of these.
+
+    Raises ConfigError, with `kinds` of files and how to `download` them, for what is not there.
+    """
     found: list[Path] = []
     for item in (path,) if isinstance(path, str) else path:
         expanded = Path(item).expanduser()
@@ -251,9 +256,10 @@ def expand_paths(path: str | tuple[str, ...], suffixes: Sequence[str]) -> list[P
         except OSError as error:
             raise ConfigError(f"path: {item!r} cannot be read: {error.strerror or error}") from None
         if not files:
+            fetch = f"get it with `{download}`, or " if download else ""
             raise ConfigError(
-                f"path: nothing at {item!r}; give a file ({', '.join(suffixes)}), a folder of such files, "
-                "or a glob"
+                f"path: nothing at {item!r}; {fetch}give a file ({kinds or ', '.join(suffixes)}), a folder "
+                "of such files, or a glob"
             )
         found += files
     return found
@@ -263,7 +269,9 @@ def _files_at(item: str, expanded: Path, suffixes: Sequence[str]) -> list[Path]:
     if os.path.isfile(expanded):
         return [expanded]
     if os.path.isdir(expanded):
-        return sorted(file for file in expanded.iterdir() if file.name.lower().endswith(tuple(suffixes)))
+        found = sorted(file for file in expanded.iterdir() if file.name.lower().endswith(tuple(suffixes)))
+        inner = expanded / "data"  # data sets of the hub have their files there
+        return found or (_files_at(item, inner, suffixes) if inner.is_dir() else [])
     if ":" in item and all(os.path.isfile(part) for part in item.split(":")):
         return [Path(part) for part in item.split(":")]
     return [Path(file) for file in sorted(glob.glob(str(expanded), recursive=True)) if os.path.isfile(file)]
@@ -278,15 +286,17 @@ def _stem(file: Path) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Files(RecordSource):
     """JSON, JSONL, parquet, arrow, CSV or TSV files, the texts also as .gz, .bz2 or .zst: `path` is a file, a
-    folder, a glob, or a list of these. Fields of CSV and TSV files are text."""
+    folder, a glob, or a list of these. Fields of CSV and TSV files are text. `download`: the command that
+    gets what is missing, for the message that says so."""
 
     path: tuple[str, ...] | str
+    download: str = ""
 
     def label(self) -> str:
         return self.path if isinstance(self.path, str) else ", ".join(self.path)
 
     def open(self) -> Iterator[tuple[Records, str, str]]:
-        files = expand_paths(self.path, SUFFIXES)
+        files = expand_paths(self.path, SUFFIXES, KINDS, self.download)
         for file in files:
             stem = _stem(file)
             if len({_stem(other) for other in files}) < len(files):
