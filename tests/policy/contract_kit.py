@@ -107,6 +107,8 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
 attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
 own. Without it PEFT adapts the experts of GLM-4.5V and Qwen3-Next too, by their names in the release.
+Experts multiply in `policy.dtype`, as linear layers do, and are stored in it while they are frozen; adapted
+ones are stored and multiply in float32.
 
 """
 COLUMNS = (
@@ -122,7 +124,6 @@ A sound is brought to one channel and to the tower's rate (16 kHz) and becomes t
 release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
 counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole
 release or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
-`vlrl plan` has no shapes of the two releases.
 
 Not there: Gemma 3n (its tower needs timm), MiniCPM-V 4.6 (its prompts number the pictures, so that a picture
 is not processed alone), other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an output.

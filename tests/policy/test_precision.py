@@ -14,6 +14,7 @@ from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
 from vlrl.policy import Family, Policy
+from vlrl.policy.experts import is_experts
 from vlrl.policy.forward import score_tokens
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
@@ -164,3 +165,55 @@ def test_the_engine_samples_with_the_same_precision(name: str) -> None:
         torch.testing.assert_close(
             row[: len(completion.ids)], torch.tensor(completion.logp), atol=1e-2, rtol=0
         )
+
+
+# --- mixtures of experts, whose weights are no linear layers ------------------------------------------------
+
+MIXTURES = ("qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe", "kimi_k25")
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_experts_multiply_in_bfloat16(name, monkeypatch) -> None:
+    """Grouped products are not cast by autocast: with float32 master weights they were float32 products."""
+    from transformers.integrations import moe
+
+    seen, product = [], moe._grouped_mm
+    monkeypatch.setattr(moe, "_grouped_mm", lambda x, w, offs: seen.append(w.dtype) or product(x, w, offs))
+    policy, _ = half(name)
+    batch = batch_of(policy, "image", "text")
+    logp = policy.forward(batch)["logp"]
+    assert set(seen) == {torch.bfloat16} and logp.dtype == torch.float32
+    logp.sum().backward()
+    grads = [p.grad for n, p in policy.model.named_parameters() if ".experts." in n]
+    assert grads and all(grad.dtype == torch.float32 and grad.abs().sum() > 0 for grad in grads)
+    exact = policy_of(name).forward(batch)["logp"]
+    assert 0 < (logp - exact).abs().median() < 1e-2  # rounding may send a token to another expert
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_frozen_experts_are_bfloat16_and_change_no_result(name) -> None:
+    """They are nearly all weights of a mixture: in float32 a 30B model needs 113 GiB, in bfloat16 58."""
+    full, _ = half(name)
+    parts, _ = half(name, trainable=Parts(freeze=("language",)))
+    batch = batch_of(full, "image", "text")
+    logp = full.forward(batch)["logp"].detach()
+    torch.testing.assert_close(parts.forward(batch)["logp"], logp, atol=0, rtol=0)
+    full.keep_reference()
+    torch.testing.assert_close(RefLogp()(full, batch), logp, atol=0, rtol=0)
+    for policy, dtype in ((full, torch.float32), (parts, torch.bfloat16)):
+        experts = [m for m in policy.model.modules() if is_experts(m)]
+        assert experts and {p.dtype for m in experts for p in m.parameters()} == {dtype}
+
+
+def test_small_numbers_of_an_adapter_on_experts_act() -> None:
+    """W + BA in bfloat16 would be W: such experts stay in float32."""
+    policy, _ = half("qwen3_vl_moe", trainable=LoRA(r=4, experts=True))
+    batch = batch_of(policy)
+    start = policy.forward(batch)["logp"].detach()
+    with torch.no_grad():
+        for name, parameter in policy.model.named_parameters():
+            if "lora_B" in name and ".experts." in name:
+                parameter.fill_(1e-4)
+    moved = (policy.forward(batch)["logp"] - start).abs()
+    assert 0 < moved.max() < 1e-2
+    torch.testing.assert_close(RefLogp()(policy, batch), start, atol=0, rtol=0)  # the adapter off

@@ -173,12 +173,12 @@ def matmul_weights(model: Any) -> dict[int, Any]:
 def reference_bytes(params: Params) -> float:
     """Bytes of a frozen copy of the weights: those of matrix products in the products' type, the others in
     float32."""
-    from vlrl.policy.params import is_matmul
+    from vlrl.policy.params import multiplies
 
     mixed = params.family.fp32_master_weights and params.family.compute_dtype != torch.float32
     size = torch.empty((), dtype=params.family.compute_dtype).element_size()
     elsewhere = {
-        id(p) for m in params.model.modules() if not is_matmul(m) for p in m.parameters(recurse=False)
+        id(p) for m in params.model.modules() if not multiplies(m) for p in m.parameters(recurse=False)
     }
     return float(
         sum(p.numel() * (4 if mixed and id(p) in elsewhere else size) for p in params.model.parameters())

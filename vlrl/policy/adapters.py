@@ -68,7 +68,8 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
         fields["target_parameters"] = expert_weights(model, parts)
     if kind == "IA3Config":
         fields["feedforward_modules"] = [name for name in chosen if name.endswith("down_proj")]
-    return peft.get_peft_model(model, getattr(peft, kind)(target_modules=chosen, **fields))
+    config = getattr(peft, kind)(target_modules=chosen, **fields)
+    return mark_adapted_experts(peft.get_peft_model(model, config))
 
 
 def expert_weights(model: Any, parts: tuple[str, ...]) -> list[str]:
@@ -86,6 +87,22 @@ def expert_weights(model: Any, parts: tuple[str, ...]) -> list[str]:
             "layer; leave it out"
         )
     return names
+
+
+def adapted_experts(model: nn.Module) -> list[Any]:
+    """PEFT's wrappers of the expert weights that have an adapter of their own."""
+    if not has_adapter(model):
+        return []
+    from peft.tuners.lora.layer import ParamWrapper
+
+    return [module for module in model.modules() if isinstance(module, ParamWrapper)]
+
+
+def mark_adapted_experts(model: Any) -> Any:
+    """The model, whose adapted experts multiply in float32 from now on (`vlrl/policy/experts.py`)."""
+    for wrapper in adapted_experts(model):
+        wrapper.get_base_layer().adapted = True
+    return model
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -142,7 +159,8 @@ def load_adapter(model: Any, folder: str) -> Any:
     """The model with the adapter of a saved folder, trainable."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, str(Path(folder) / ADAPTER), is_trainable=True)
+    adapted = PeftModel.from_pretrained(model, str(Path(folder) / ADAPTER), is_trainable=True)
+    return mark_adapted_experts(adapted)
 
 
 def cast_weights(model: nn.Module, dtype: torch.dtype) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy import adapters, cpu_matmul, recurrent, routing, sharding
+from vlrl.policy import adapters, cpu_matmul, experts, recurrent, routing, sharding
 from vlrl.policy.adapters import cast_weights
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
@@ -26,6 +26,12 @@ MATMUL_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def is_matmul(module: nn.Module) -> bool:
     """Whether a layer is a matrix product or a convolution."""
     return isinstance(module, MATMUL_LAYERS)
+
+
+def multiplies(module: nn.Module) -> bool:
+    """Whether autocast rounds a module's weights: a matrix product, a convolution, the experts of a
+    mixture."""
+    return is_matmul(module) or experts.is_experts(module)
 
 
 class Params:
@@ -73,6 +79,7 @@ class Params:
         family.limit_pixels(processor, model.config)
         configure_attention(family, model, device)
         recurrent.install(model)
+        experts.install(model)
         if family.router_replay:
             routing.install(model, "policy.router_replay")
         if device.type == "cpu":
@@ -272,7 +279,8 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     Autocast rounds the former to `frozen_dtype` in any case, and rows of the latter are looked up in float32,
     so it does not change results which weights are frozen. A bfloat16 has 8 significant bits: trained in it,
     an update below 1/512 of a weight is rounded away, which is every update at a learning rate of 1e-6.
-    Quantised weights stay as they are.
+    Quantised weights stay as they are; experts with an adapter of their own become float32, as the sum of
+    both.
     """
     tables = [
         module
@@ -282,8 +290,9 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     tables = [
         module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
     ]
-    matmul = _own_parameters(model, is_matmul)
-    matmul -= _own_parameters(model, lambda module: not is_matmul(module) and module not in tables)
+    matmul = _own_parameters(model, multiplies)
+    matmul -= {id(wrapper.get_param()) for wrapper in adapters.adapted_experts(model)}
+    matmul -= _own_parameters(model, lambda module: not multiplies(module) and module not in tables)
     kept = matmul | {id(module.weight) for module in tables}
     for parameter in model.parameters():
         if parameter.is_floating_point():
