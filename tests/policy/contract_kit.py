@@ -108,7 +108,8 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
 own. Without it PEFT adapts the experts of GLM-4.5V and Qwen3-Next too, by their names in the release.
 Experts multiply in `policy.dtype`, as linear layers do, and are stored in it while they are frozen; adapted
-ones are stored and multiply in float32. `policy.quantize` packs linear layers, and leaves experts as they are.
+ones are stored and multiply in float32. `policy.quantize` packs linear layers, and leaves experts as they
+are.
 
 """
 COLUMNS = (
