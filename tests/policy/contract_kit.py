@@ -106,7 +106,7 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
 attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
-own. Without it PEFT adapts the experts of GLM-4.5V and Qwen3-Next too, by their names in the release.
+own.
 Experts multiply in `policy.dtype`, as linear layers do, and are stored in it while they are frozen; adapted
 ones are stored and multiply in float32. `policy.quantize` packs linear layers, and leaves experts as they
 are.

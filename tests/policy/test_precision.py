@@ -7,15 +7,17 @@ import pytest
 import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForCausalLM
+from transformers.models.gemma3.modeling_gemma3 import Gemma3TextScaledWordEmbedding
 
 from vlrl.engine.vllm.weights import named_weights
 from vlrl.methods.core.aux_tensor import Entropy, RefLogp
 from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
-from vlrl.policy import Family, Policy
+from vlrl.policy import Family, Policy, scaled_tables
 from vlrl.policy.experts import is_experts
 from vlrl.policy.forward import score_tokens
+from vlrl.policy.scaled_tables import is_scaled
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Request, Sampling
 
@@ -217,3 +219,39 @@ def test_small_numbers_of_an_adapter_on_experts_act() -> None:
     moved = (policy.forward(batch)["logp"] - start).abs()
     assert 0 < moved.max() < 1e-2
     torch.testing.assert_close(RefLogp()(policy, batch), start, atol=0, rtol=0)  # the adapter off
+
+
+# --- tables with a scale ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma4"])
+def test_a_scaled_table_has_the_scale_of_its_release_and_may_be_frozen(name) -> None:
+    """sqrt(width) rounded to bfloat16, as vLLM has it; a table in bfloat16 gives what a float32 one gives."""
+    one, two = (policy_of(name, dtype="bfloat16") for _ in range(2))
+    for policy in (one, two):
+        LoRA(r=4)(policy)
+    for module in two.model.modules():
+        if is_scaled(module):
+            module.weight.data = module.weight.data.float()  # as a run's own checkpoint is loaded
+    for policy in (one, two):
+        policy.params.upcast_trainable()
+    tables = [[m for m in policy.model.modules() if is_scaled(m)] for policy in (one, two)]
+    assert tables[0] and {table.weight.dtype for table in tables[0]} == {torch.bfloat16}
+    assert {table.weight.dtype for table in tables[1]} == {torch.float32}
+    batch = batch_of(one, "text")
+    torch.testing.assert_close(one.forward(batch)["logp"], two.forward(batch)["logp"], atol=0, rtol=0)
+
+
+def test_the_scale_is_rounded_once_and_rows_are_not() -> None:
+    table = Gemma3TextScaledWordEmbedding(4, 40, None, embed_scale=40**0.5)
+    model = torch.nn.Sequential(table)
+    rows = table.weight.detach()
+    for _ in range(2):
+        scaled_tables.install(model, torch.bfloat16)
+    assert table.embed_scale.item() == 6.3125  # of 6.3246
+    torch.testing.assert_close(table(torch.arange(4)), rows * 6.3125, atol=0, rtol=0)
+    table.in_float32, table.weight.data = True, table.weight.data.bfloat16()
+    assert table(torch.arange(4)).dtype == torch.float32
+    whole = Gemma3TextScaledWordEmbedding(4, 40, None, embed_scale=40**0.5)
+    scaled_tables.install(torch.nn.Sequential(whole), torch.float32)
+    assert whole.embed_scale.item() == pytest.approx(40**0.5, abs=1e-6)

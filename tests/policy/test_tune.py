@@ -131,3 +131,37 @@ def test_checkpointing_changes_no_gradient() -> None:
         policy.forward(batch_for(policy))["logp"].sum().backward()
         grads.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
     assert (grads[0] - grads[1]).norm() / grads[0].norm() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("glm4v_moe", ""), ("kimi_k25", ""), ("qwen3_5_moe", ""), ("text", "qwen3_next"), ("text", "qwen3_moe")],
+)
+def test_an_adapter_of_a_mixture_is_on_the_layers_that_are_named(name, kind, tmp_path) -> None:
+    """PEFT takes the shared layers of GLM-4.5V and Qwen3-Next for the experts of transformers 4."""
+    tiny = {"tiny": {"hidden": 64, "layers": 4, "heads": 4, "kv_heads": 2, "intermediate": 96, "kind": kind}}
+    policy = Policy(build(Family, {"name": name, **tiny})) if kind else policy_of(name)
+    head = policy.model.get_output_embeddings()
+    linear = {
+        n
+        for n, module in policy.model.named_modules()
+        if isinstance(module, torch.nn.Linear) and module is not head and "visual" not in n
+    }
+    linear = {n for n in linear if "vision" not in n and "projector" not in n}
+    groups = LoRA(r=2)(policy)
+    adapted = {n.split("base_model.model.", 1)[1] for n, m in policy.model.named_modules() if has_lora(m)}
+    assert adapted == linear
+    batch = make_batch(groups_of([PROMPTS["text"]]), policy.pad_id)
+    step(policy, groups, batch)
+    after = policy.forward(batch)["logp"].detach()
+    policy.save(tmp_path)
+    (tmp_path / "trainer").mkdir()  # a run's own checkpoint: its adapter goes on
+    again = Policy(build(Family, {"name": name, "model": str(tmp_path)}))
+    assert {n for n, m in again.model.named_modules() if has_lora(m)} == {
+        n for n, m in policy.model.named_modules() if has_lora(m)
+    }
+    torch.testing.assert_close(again.forward(batch)["logp"], after, atol=1e-5, rtol=0)
+
+
+def has_lora(module: torch.nn.Module) -> bool:
+    return hasattr(module, "lora_A") and hasattr(module, "base_layer")

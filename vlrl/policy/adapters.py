@@ -13,7 +13,8 @@ import copy
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,29 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
     if kind == "IA3Config":
         fields["feedforward_modules"] = [name for name in chosen if name.endswith("down_proj")]
     config = getattr(peft, kind)(target_modules=chosen, **fields)
-    return mark_adapted_experts(peft.get_peft_model(model, config))
+    with names_as_they_are():
+        return mark_adapted_experts(peft.get_peft_model(model, config))
+
+
+@contextmanager
+def names_as_they_are() -> Iterator[None]:
+    """Inside, PEFT takes names of layers for those of the model that it has.
+
+    For adapters of transformers 4 it takes each "gate_proj", "up_proj" and "down_proj" of GLM-4.5V,
+    Qwen3-Next and others for those of the experts, shared and dense layers too: these would stay without an
+    adapter, and all experts get one (`convert_peft_config_for_transformers`, peft 0.21).
+    """
+    try:
+        from peft.utils import transformers_weight_conversion as conversion
+    except ImportError:  # before peft 0.19
+        yield
+        return
+    kept = conversion.convert_peft_config_for_transformers
+    conversion.convert_peft_config_for_transformers = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        conversion.convert_peft_config_for_transformers = kept
 
 
 def expert_weights(model: Any, parts: tuple[str, ...]) -> list[str]:
@@ -159,7 +182,8 @@ def load_adapter(model: Any, folder: str) -> Any:
     """The model with the adapter of a saved folder, trainable."""
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(model, str(Path(folder) / ADAPTER), is_trainable=True)
+    with names_as_they_are():
+        adapted = PeftModel.from_pretrained(model, str(Path(folder) / ADAPTER), is_trainable=True)
     return mark_adapted_experts(adapted)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vlrl.policy import adapters, cpu_matmul, experts, recurrent, routing, sharding
+from vlrl.policy import adapters, cpu_matmul, experts, recurrent, routing, scaled_tables, sharding
 from vlrl.policy.adapters import cast_weights
 from vlrl.policy.family import Family, forbidden_ids
 from vlrl.policy.forward import Net
@@ -80,6 +80,7 @@ class Params:
         configure_attention(family, model, device)
         recurrent.install(model)
         experts.install(model)
+        scaled_tables.install(model, family.compute_dtype)
         if family.router_replay:
             routing.install(model, "policy.router_replay")
         if device.type == "cpu":
@@ -282,10 +283,13 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
     Quantised weights stay as they are; experts with an adapter of their own become float32, as the sum of
     both.
     """
+    scaled: list[Any] = [module for module in model.modules() if scaled_tables.is_scaled(module)]
+    for table in scaled:
+        table.in_float32 = True
     tables = [
         module
         for module in model.modules()
-        if type(module) is nn.Embedding and module.weight.dtype == frozen_dtype
+        if (type(module) is nn.Embedding or module in scaled) and module.weight.dtype == frozen_dtype
     ]
     tables = [
         module for module in tables if not module.weight.requires_grad and frozen_dtype != torch.float32
@@ -299,7 +303,7 @@ def upcast_trainable(model: nn.Module, frozen_dtype: torch.dtype) -> None:
             frozen = id(parameter) in kept and not parameter.requires_grad
             parameter.data = parameter.data.to(frozen_dtype if frozen else torch.float32)
     for module in tables:
-        if _rows_in_float32 not in module._forward_hooks.values():
+        if module not in scaled and _rows_in_float32 not in module._forward_hooks.values():
             module.register_forward_hook(_rows_in_float32)
 
 
