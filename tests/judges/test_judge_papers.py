@@ -187,6 +187,29 @@ def test_prof_keeps_what_agrees():
     assert Prof(keep=4).kept(one) == [0, 2, 4, 5]  # one side fills what the other lacks
 
 
+@pytest.mark.parametrize(
+    ("right", "keep", "kept"),
+    [(7, 4, 3), (5, 4, 2), (2, 4, 2), (1, 4, 1), (0, 4, 0), (8, 4, 4), (4, 5, 2), (5, 5, 3)],
+)
+def test_prof_drops_as_many_of_each_side_as_the_release(right, keep, kept):
+    """d+ = round((n+ - n- + d) / 2) of eight: 7 right, d 4: round(5) is 4 at most, 3 stay; 4 right, d 3:
+    round(1.5) = 2 go; 5 right, d 3: round(2.5) = 2 go."""
+    group = scored(group_of(*"abcdefgh", correct=[1] * right + [0] * (8 - right)), *[0.5] * 8)
+    places = Prof(keep=keep).kept(group)
+    assert len(places) == keep and sum(place < right for place in places) == kept
+
+
+def test_prof_drops_a_rollout_of_one_step_or_of_too_many_first():
+    group = group_of(*"abcdef", correct=[1, 1, 1, 0, 0, 0])
+    counts, scores = [1, 3, 2, 3, 4, 2], [0.9, 0.2, 0.5, 0.1, -0.9, 0.3]
+    for rollout, count, score in zip(group, counts, scores, strict=True):
+        STEP_SCORES.set(rollout, [(end, score) for end in range(1, count + 1)])
+    assert Prof(keep=4, steps=(2, 3)).kept(group) == [1, 2, 3, 5]  # 0 has one step, 4 has four
+    assert Prof(keep=4, steps=(0, 9)).kept(group) == [0, 2, 3, 4]
+    with pytest.raises(ValueError, match=r"steps=\[3, 2\]: expected the fewest and the most"):
+        Prof(steps=(3, 2))
+
+
 # --- judged rewards -----------------------------------------------------------------------------------------
 
 

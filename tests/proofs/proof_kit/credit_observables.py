@@ -444,11 +444,15 @@ def credit_where(record: Record, pattern: str) -> float:
 
 @observable
 def agreement_of_steps(record: Record) -> float:
-    """Mean step score of the correct rollouts that were trained on less that of the wrong ones, over all of
-    them."""
-    trained = [r for r in record.rollouts() if any(r.trained_mask)]
-    scores = [mean_step_score(r) if r.correct else -mean_step_score(r) for r in trained]
-    return mean(scores)
+    """How much more the steps of the rollouts that were trained on agree with their outcome than those of all
+    rollouts: differences of mean step scores, of the correct ones and, with the other sign, of the wrong ones.
+    A process model that scores everything high moves neither."""
+    gains = []
+    for sign, correct in ((1.0, True), (-1.0, False)):
+        side = [r for r in record.rollouts() if bool(r.correct) is correct]
+        trained = [mean_step_score(r) for r in side if any(r.trained_mask)]
+        gains.append(sign * (mean(trained) - mean(map(mean_step_score, side))) if trained else 0.0)
+    return mean(gains)
 
 
 @observable

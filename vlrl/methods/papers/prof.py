@@ -2,12 +2,12 @@
 objective.
 
 `prof` reads STEP_SCORES (a process reward model, `pure.process_rewards`).
-Paper: Ye et al. 2025 (PROF), arXiv:2509.03403.
+Paper: Ye et al. 2025 (PROF), arXiv:2509.03403; checked against amazon-science/PROF-GRPO @ 8164ec2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.common.step_scores import STEP_SCORES, mean_step_score
@@ -22,22 +22,26 @@ class Prof(GRPO):
     """PROF: GRPO on `keep` rollouts of each group, the correct ones with the highest and the wrong ones with
     the lowest mean step score.
 
-        keep k+ of the n+ correct and k- of the n- wrong, k+ + k- = keep, |k+ - k-| as small as n+, n- allow
+        d = n - keep are dropped: d+ = round((n+ - n- + d) / 2) of the n+ correct, within 0 and both d and n+,
+        and d - d+ of the n- wrong, so that as many right as wrong ones stay, as far as n+ and n- allow
 
-    `filter_wrong` false drops wrong rollouts in their order, not by score (the authors' Filter-Correct, for
-    process models out of their domain). The others are left out of the loss and of the statistics.
-    Paper: Ye et al. 2025 (PROF), arXiv:2509.03403, algorithm 1 (as in published notes; the repository has no
-    code yet). Edge: a group of at most `keep` rollouts is trained on whole; one side fills what the other
-    lacks.
+    A rollout of fewer than `steps[0]` or more than `steps[1]` steps is dropped before those of its side.
+    `filter_wrong` false drops wrong rollouts in their order, not by score (the release's Filter-Correct, for
+    process models out of their domain). Dropped rollouts are left out of the loss and of the statistics.
+    Paper: Ye et al. 2025 (PROF), arXiv:2509.03403, algorithm 1; amazon-science/PROF-GRPO @ 8164ec2,
+    prof_ray_trainer.py:1377-1518. Edge: halves round to even; a group of at most `keep` is trained on whole.
     """
 
     keep: int = 4
     filter_wrong: bool = True
+    steps: tuple[int, int] = (2, 30)
     requires = (STEP_SCORES,)
 
     def __post_init__(self) -> None:
         if self.keep < 2:
             raise ValueError(f"keep={self.keep} must be 2 or more")
+        if not 0 <= self.steps[0] <= self.steps[1]:
+            raise ValueError(f"steps={list(self.steps)}: expected the fewest and the most, such as [2, 30]")
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         chosen = [self.kept(group) for group in groups]
@@ -53,22 +57,33 @@ class Prof(GRPO):
 
     def kept(self, group: Group) -> list[int]:
         """The places of the rollouts that are trained on."""
-        if len(group) <= self.keep:
-            return list(range(len(group)))
+        drop = max(0, len(group) - self.keep)
         right = [place for place, rollout in enumerate(group) if rollout.correct]
         wrong = [place for place, rollout in enumerate(group) if not rollout.correct]
-        of_wrong = min(len(wrong), max(self.keep // 2, self.keep - len(right)))
-        best = ranked(group, right, consistency)[: self.keep - of_wrong]
-        order = ranked(group, wrong, consistency) if self.filter_wrong else wrong
-        return sorted([*best, *order[:of_wrong]])
+        balanced = round((len(right) - len(wrong) + drop) / 2)
+        of_right = min(max(balanced, 0), drop, len(right))
+        if self.filter_wrong:
+            wrong = self.ranked(group, wrong)
+        return sorted(
+            [
+                *self.ranked(group, right)[: len(right) - of_right],
+                *wrong[: len(wrong) - (drop - of_right)],
+            ]
+        )
+
+    def ranked(self, group: Group, places: Sequence[int]) -> list[int]:
+        """The places, the most consistent rollouts first and those with too few or too many steps last; equal
+        ones in their order."""
+
+        def key(place: int) -> tuple[bool, float]:
+            rollout = group.rollouts[place]
+            few, most = self.steps
+            return not few <= len(STEP_SCORES.get(rollout, [])) <= most, -consistency(rollout)
+
+        return sorted(places, key=key)
 
 
 def consistency(rollout: Rollout) -> float:
     """How far the steps agree with the outcome: their mean score, with the other sign where it is wrong."""
     score = mean_step_score(rollout)
     return score if rollout.correct else -score
-
-
-def ranked(group: Group, places: Sequence[int], by: Callable[[Rollout], float]) -> list[int]:
-    """The places with the most consistent rollouts first; equal ones in their order."""
-    return sorted(places, key=lambda place: -by(group.rollouts[place]))
