@@ -23,7 +23,7 @@ from vlrl.methods.common.step_scores import STEP_SCORES
 from vlrl.methods.common.verification_chains import read_verification, verification_prompt
 from vlrl.methods.core.reward_shaping import TOKEN_REWARDS
 from vlrl.methods.papers.cooper import Cooper
-from vlrl.methods.papers.rl_tango import RlTangoMixed
+from vlrl.methods.papers.rl_tango import RlTangoMixed, RlTangoVerifier, form_of
 from vlrl.methods.papers.rlfr import Rlfr, RlfrReturns
 from vlrl.methods.papers.thinkprm import Thinkprm, chain_scores
 from vlrl.methods.papers.urpo import Urpo, read_scores
@@ -199,23 +199,46 @@ def test_thinkprm_scores(tmp_path):
 
 def test_tango_mixes_outcome_and_steps():
     """Outcomes 1, 0: normalised 1 and -1 by the unbiased deviation 1/sqrt(2) -> 1/sqrt(2). Steps 1/2, -1/2
-    and 1/2, 1/2: mean 1/4, deviation sqrt(3)/4: 1/sqrt(3), -sqrt(3), 1/sqrt(3), 1/sqrt(3)."""
+    and 1/2, 1/2: mean 1/4, unbiased deviation 1/2: 1/2, -3/2, 1/2, 1/2."""
     group = group_of("a", "b", rewards=[1.0, 0.0])
     for rollout, scores in zip(group, ((0.5, -0.5), (0.5, 0.5)), strict=True):
         STEP_SCORES.set(rollout, [(1, scores[0]), (3, scores[1])])
     mixed = RlTangoMixed(start=0.5, end=0.5, eps=0.0)
     mixed.setup(SimpleNamespace(phase_step=0, settings=SimpleNamespace(steps=3)))
     mixed([group])
-    up, down, out = 1 / math.sqrt(3), -math.sqrt(3), 1 / math.sqrt(2)
+    up, down, out = 0.5, -1.5, 1 / math.sqrt(2)
     first = [0.5 * out + 0.5 * (up + down), *[0.5 * out + 0.5 * down] * 2, 0.5 * out]
     second = [-0.5 * out + 0.5 * 2 * up, *[-0.5 * out + 0.5 * up] * 2, -0.5 * out]
     assert TOKEN_ADVANTAGES[group.rollouts[0]] == pytest.approx(first)
     assert TOKEN_ADVANTAGES[group.rollouts[1]] == pytest.approx(second)
     late = RlTangoMixed(start=0.4, end=0.1)
-    late.setup(SimpleNamespace(phase_step=1, settings=SimpleNamespace(steps=3)))
+    late.setup(SimpleNamespace(phase_step=2, settings=SimpleNamespace(steps=4)))
     assert late.share() == pytest.approx(0.2)  # half way, by equal factors
     with pytest.raises(ValueError, match="0 < end <= start"):
         RlTangoMixed(start=0.1, end=0.5)
+
+
+def test_tangos_verifier_is_paid_for_its_verdict_and_its_form():
+    """F: 1, 1 - .8 and max(0, 1 - 1.6). Weights of 1 right and 4 wrong rollouts: 1 and 1/2, times 5/3; then of
+    counts .8 (1, 4) + .2 (4, 1) = (1.6, 3.4) over 4 right and 1 wrong."""
+    whole = "Step 1: so \\boxed{correct}\nVerdict: no"
+    assert form_of(read_verification(whole, 1)) == 1.0
+    assert form_of(read_verification(whole, 2)) == pytest.approx(0.2)
+    assert form_of(read_verification("Step 1: so \\boxed{correct}", 1)) == pytest.approx(0.2)
+    assert form_of(read_verification("hm", 1)) == 0.0
+    verifier = RlTangoVerifier()
+    assert verifier.weights(1, 4) == pytest.approx({True: 5 / 3, False: 5 / 6}, rel=1e-5)
+    of_right, of_wrong = 1 / math.sqrt(1.6), 1 / math.sqrt(3.4)
+    scale = 5 / (4 * of_right + of_wrong)
+    assert verifier.weights(4, 1) == pytest.approx(
+        {True: scale * of_right, False: scale * of_wrong}, rel=1e-5
+    )
+    assert RlTangoVerifier(balance=False).weights(1, 4) == {True: 1.0, False: 1.0}
+    kept = RlTangoVerifier().init_state()
+    kept.load_state_dict(verifier.state.state_dict())
+    assert kept.seen == pytest.approx((1.6, 3.4))
+    with pytest.raises(ValueError, match="decay=1"):
+        RlTangoVerifier(decay=1.0)
 
 
 # --- player and referee -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
     rl_tango.mixed      advantage: outcome and steps, each normalised in its group, mixed by a falling weight
     rl_tango.verifier   callback: trains the verifier on whether its verdict on the answer is right
 
-Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034 (its repository has no code).
+Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034; checked against kaiwenzha/RL-Tango @ 411ed834.
 
 Shapes: B chains, T tokens.
 """
@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlrl.beside.service import ModelAsk
-from vlrl.functional.exact import centred, mean
+from vlrl.functional.exact import centred, std
 from vlrl.methods.common.step_scores import STEP_SCORES, steps_of
-from vlrl.methods.common.verification_chains import read_verification, verification_prompt
+from vlrl.methods.common.verification_chains import Verification, read_verification, verification_prompt
 from vlrl.methods.core.advantage import GRPO, GroupRelative, set_token_advantages
 from vlrl.methods.core.critic import CriticState
 from vlrl.methods.core.token_credit import check_token_credit
@@ -139,14 +139,15 @@ class RlTangoMixed(GroupRelative):
 
         A_i,t = (1 - a) (o_i - mean o) / std o + a sum_k (s_i,k - mean s) / std s,  k ends at t or later
 
-    o is the reward, s are the step scores of all steps of the group; a falls from `start` to `end` over the
-    phase, by the same factor each step. Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034, sec. 3; returns
-    of step rewards: Shao et al. 2024, arXiv:2402.03300, sec. 4.1.3. The values of a are ours. Edge: a rollout
-    without step scores has the outcome's part alone.
+    o is the reward, s are the step scores of all steps of the group, std divides by n - 1; a falls from
+    `start` towards `end`, which it would reach behind the phase's last step, by the same factor each step.
+    Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034, sec. 3; released code @ 411ed834: core_algos.py,
+    compute_grpo_advantage, and rl_tango_trainer.py, get_alpha. Edge: a rollout without step scores has the
+    outcome's part alone; a single step of a group is not normalised.
     """
 
-    start: float = 0.5
-    end: float = 0.1
+    start: float = 0.1
+    end: float = 0.001
     eps: float = 1e-6
     provides = (TOKEN_ADVANTAGES,)
     requires = (STEP_SCORES,)
@@ -161,7 +162,7 @@ class RlTangoMixed(GroupRelative):
 
     def share(self) -> float:
         """a at this step."""
-        done = self.run.phase_step / max(1, self.run.settings.steps - 1)
+        done = self.run.phase_step / max(1, self.run.settings.steps)
         return self.start * (self.end / self.start) ** min(1.0, done)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
@@ -180,9 +181,23 @@ class RlTangoMixed(GroupRelative):
         """(end, normalised score) of the steps of each rollout."""
         steps = [STEP_SCORES.get(rollout, []) for rollout in group]
         flat = [score for own in steps for _, score in own]
-        spread = math.sqrt(mean([(score - mean(flat)) ** 2 for score in flat])) if flat else 0.0
-        values = iter(centred(flat, spread + self.eps))
+        values = iter(centred(flat, std(flat) + self.eps) if len(flat) > 1 else flat)
         return [[(end, next(values)) for end, _ in own] for own in steps]
+
+
+@dataclass
+class TangoVerifierState(CriticState):
+    """The verifier and its optimizer, and running counts of the right and the wrong rollouts."""
+
+    seen: tuple[float, float] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "seen": self.seen}
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        seen = values.get("seen")
+        self.seen = None if seen is None else (seen[0], seen[1])
+        super().load_state_dict({key: value for key, value in values.items() if key != "seen"})
 
 
 @register("rl_tango.verifier")
@@ -191,21 +206,25 @@ class RlTangoVerifier(Callback):
     """Tango's verifier updates: after every `every` steps of the generator, `updates` steps of the verifier
     on the rollouts of that step.
 
-        r = 1[its verdict on the answer is the outcome],  A = w (r - mean r) / std r over `samples` chains
-        L = - sum A log p / tokens,  w = half of all rollouts / the rollouts with this outcome (`balance`)
+        r = 1[its verdict on the answer is the outcome] + `form` F,  F = max(0, 1 - .8 [no verdict] - .8 [not
+        one for each step]),  A = w (r - mean r) / std r over `samples` chains,  L = - sum A log p / tokens
+        w = 1 / sqrt(running count of the rollouts with this outcome), of mean 1 (`balance`; `decay`)
 
-    An unreadable verdict earns 0. No step labels are read. AdamW without weight decay. Paper: Zha et al. 2025
-    (RL Tango), arXiv:2505.15034, sec. 3: verifier rewarded on outcomes alone, interleaved, GRPO. Deviates:
-    values and the weight w are ours. Logs accuracy and unread verdicts of the verifier, and its updates.
+    No step labels are read. AdamW without weight decay. Paper: Zha et al. 2025 (RL Tango), arXiv:2505.15034,
+    sec. 3; released code @ 411ed834: run_rl_tango.sh, format.py, rl_tango_trainer.py:679-905. Deviates: KL,
+    entropy bonus and the verifier's warm-up of 40 steps before the first of the generator are left out. Logs
+    accuracy and unread verdicts of the verifier, and its updates.
     """
 
     every: int = 3
     updates: int = 1
-    samples: int = 4
+    samples: int = 5
     lr: float = 1e-6
     clip: float = 1.0
     eps: float = 1e-6
     balance: bool = True
+    form: float = 0.8
+    decay: float = 0.8
     requires = (VERIFIER,)
 
     def __post_init__(self) -> None:
@@ -213,9 +232,11 @@ class RlTangoVerifier(Callback):
             raise ValueError(
                 f"every={self.every} and updates={self.updates} must be at least 1, samples={self.samples} 2"
             )
+        if not 0 <= self.decay < 1 or self.form < 0:
+            raise ValueError(f"decay={self.decay} must be in [0, 1), form={self.form} 0 or more")
 
-    def init_state(self) -> CriticState:
-        return CriticState()
+    def init_state(self) -> TangoVerifierState:
+        return TangoVerifierState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -230,7 +251,7 @@ class RlTangoVerifier(Callback):
             made = self.sampled(run)
             self.update(run, made)
             for group in made:
-                right += math.fsum(rollout.reward for rollout in group)
+                right += sum(rollout.correct for rollout in group)
                 unread += sum(rollout.outcome is None for rollout in group)
                 count += len(group)
         return {
@@ -242,24 +263,37 @@ class RlTangoVerifier(Callback):
     def sampled(self, run: CallbackContext) -> list[Group]:
         """Chains about this rank's rollouts, with rewards and advantages."""
         rollouts = [rollout for group in run.groups for rollout in group]
-        labels = [rollout.correct for rollout in rollouts]
-        shares = {label: run.gather([labels.count(label)]) for label in (True, False)}
-        total = sum(map(sum, shares.values()))
+        right = sum(run.gather([sum(rollout.correct for rollout in rollouts)]))
+        weights = self.weights(right, sum(run.gather([len(rollouts)])) - right)
         groups = []
         verifier = tango_verifier(run)
         for rollout, chains in zip(rollouts, verifier.chains(run, rollouts, self.samples), strict=True):
             if not chains:
                 continue
+            steps = len(steps_of(rollout, run.policy, verifier.delimiter))
             for chain in chains:
-                verdict = read_verification(chain.text, 0).verdict
-                chain.outcome = None if verdict is None else float(verdict)
-                chain.reward = float(verdict is not None and verdict == rollout.correct)
-            weight = total / (2 * sum(shares[rollout.correct])) if self.balance else 1.0
+                said = read_verification(chain.text, steps)
+                chain.outcome = None if said.verdict is None else float(said.verdict)
+                chain.correct = said.verdict == rollout.correct
+                chain.reward = float(chain.correct) + self.form * form_of(said)
             group = Group(chains[0].prompt, chains)
             for chain, (advantage,) in zip(chains, zip(*GRPO(eps=self.eps)([group]), strict=True)):
-                chain.advantage = weight * advantage
+                chain.advantage = weights[rollout.correct] * advantage
             groups.append(group)
         return groups
+
+    def weights(self, right: int, wrong: int) -> dict[bool, float]:
+        """The weight of a chain about a right and about a wrong rollout, of mean 1 over the rollouts."""
+        if not self.balance or not right + wrong:
+            return {True: 1.0, False: 1.0}
+        old, decay = self.state.seen or (float(right), float(wrong)), self.decay
+        self.state.seen = (
+            decay * old[0] + (1 - decay) * right,
+            decay * old[1] + (1 - decay) * wrong,
+        )
+        of_right, of_wrong = (1 / (math.sqrt(count) + 1e-6) for count in self.state.seen)
+        scale = (right + wrong) / (right * of_right + wrong * of_wrong)
+        return {True: scale * of_right, False: scale * of_wrong}
 
     def update(self, run: CallbackContext, groups: Sequence[Group]) -> None:
         """One update of the verifier; a collective."""
@@ -280,3 +314,8 @@ class RlTangoVerifier(Callback):
         nn.utils.clip_grad_norm_(module.parameters(), self.clip)
         self.state.optimizer.step()
         tango_verifier(run).engine.sync(view)
+
+
+def form_of(said: Verification) -> float:
+    """How far a chain has the form: 1 less 0.8 for no verdict on the answer, and for not one on each step."""
+    return max(0.0, 1.0 - 0.8 * (said.verdict is None) - 0.8 * (said.steps is None))
