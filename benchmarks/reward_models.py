@@ -36,7 +36,7 @@ from vlrl.config import load
 from vlrl.training import train
 from vlrl.types import Prompt, Row
 
-SEEDS, STEPS, COLD, SAMPLED, LEARNED, FEW = (0, 1, 2), 40, 80, 48, 120, 40
+SEEDS, STEPS, COLD, SAMPLED, LEARNED, FEW = (0, 1, 2), 40, 105, 48, 400, 40
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 ADDITION = re.compile(r"(\d+)\+(\d+)=(\d+)")
 RULE = "rewards.rule={name: numeric, weight: %s, tasks: [sums]}"

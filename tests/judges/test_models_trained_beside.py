@@ -219,8 +219,8 @@ def test_tango_mixes_outcome_and_steps():
 
 
 def test_tangos_verifier_is_paid_for_its_verdict_and_its_form():
-    """F: 1, 1 - .8 and max(0, 1 - 1.6). Weights of 1 right and 4 wrong rollouts: 1 and 1/2, times 5/3; then of
-    counts .8 (1, 4) + .2 (4, 1) = (1.6, 3.4) over 4 right and 1 wrong."""
+    """F: 1, 1 - .8 and max(0, 1 - 1.6). Weights of 1 right and 4 wrong rollouts: 1 and 1/2, times 5/3; then
+    of counts .8 (1, 4) + .2 (4, 1) = (1.6, 3.4) over 4 right and 1 wrong."""
     whole = "Step 1: so \\boxed{correct}\nVerdict: no"
     assert form_of(read_verification(whole, 1)) == 1.0
     assert form_of(read_verification(whole, 2)) == pytest.approx(0.2)

@@ -444,9 +444,9 @@ def credit_where(record: Record, pattern: str) -> float:
 
 @observable
 def agreement_of_steps(record: Record) -> float:
-    """How much more the steps of the rollouts that were trained on agree with their outcome than those of all
-    rollouts: differences of mean step scores, of the correct ones and, with the other sign, of the wrong ones.
-    A process model that scores everything high moves neither."""
+    """How much more the steps of the rollouts that were trained on agree with their outcome than those of
+    all: differences of mean step scores, of the correct ones and, with the other sign, of the wrong ones. A
+    process model that scores everything high moves neither."""
     gains = []
     for sign, correct in ((1.0, True), (-1.0, False)):
         side = [r for r in record.rollouts() if bool(r.correct) is correct]
