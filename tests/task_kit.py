@@ -145,6 +145,7 @@ MODELS = {
     "pure": ["reward_shaping.process.model=tiny"],
     "clip_delta_prm_rewards": ["reward_shaping.process.model=tiny"],
     "prof": ["reward_shaping.process.model=tiny"],
+    "datasets/prof": ["reward_shaping.process.model=tiny"],
     "rlot": ["rollout.prm=tiny"],
     "verif": [f"rewards.rules.judge={SAYS_YES}"],
     "datasets/verif": [f"rewards.rules.judge={SAYS_YES}"],
