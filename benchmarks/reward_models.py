@@ -1,14 +1,16 @@
-"""A policy trained by a scalar reward model, by a process reward model, and by the rule, from the same cold
-starts: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [few] [steps]
-[lr=3e-4]`.
+"""A policy trained by a scalar reward model, by a process reward model, by a small judge, and by the rule,
+from the same cold start: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [judge] [few]
+[steps] [lr=3e-4] [cold=105] [learned=400]`.
 
-The task: sums of three digits, an addition on each line. Both models are trained from answers that the cold
-policy sampled to the training questions: the scalar one on pairs of a right and a wrong one, the process one
-on the steps up to the first wrong one.
+The task: sums of three digits, an addition on each line. The models are trained from answers that the cold
+policy sampled to the training questions, from the policy's own weights: the scalar one on pairs of a right
+and a wrong one, the process one on the steps up to the first wrong one, the judge, without the reference, to
+write its verdict on one.
 
     rule      the rule alone
     scalar    the scalar model, squashed to 0..1        few     the same, trained on 40 pairs
     process   the least probability of a step           steps   the same, trained on 40 solutions
+    judge     the judge's P(yes)
 
 Prints how each model ranks answers of the cold policy to held-out questions; then, by arm, the held-out
 accuracy by the rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the
@@ -25,14 +27,18 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 
 from benchmarks.teachers import QUIET, ranged
+from vlrl.beside.judge import Question, open_judge
 from vlrl.beside.process import open_process_reward_model
 from vlrl.beside.reward_model import open_reward_model
 from vlrl.config import load
+from vlrl.plugins.registry import build
+from vlrl.policy import Family, Policy
 from vlrl.training import train
 from vlrl.types import Prompt, Row
 
@@ -40,8 +46,32 @@ SEEDS, STEPS, COLD, SAMPLED, LEARNED, FEW = (0, 1, 2), 40, 105, 48, 400, 40
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 ADDITION = re.compile(r"(\d+)\+(\d+)=(\d+)")
 RULE = "rewards.rule={name: numeric, weight: %s, tasks: [sums]}"
-MODELS = {"scalar": "reward_model, squash: sigmoid", "process": "step_reward_model"}
-ARMS = {"rule": "", "scalar": "scalar", "process": "process", "few": "scalar", "steps": "process"}
+MODELS = {
+    "scalar": "{name: reward_model, squash: sigmoid, model: %s, weight: 1.0}",
+    "process": "{name: step_reward_model, model: %s, weight: 1.0}",
+}
+HEADS = {
+    "scalar": [
+        "rollout={name: given_responses}",
+        "trainable={name: reward_head, labels: 1}",
+        "loss_terms={own: {name: bradley_terry}}",
+    ],
+    "process": [
+        "rollout={name: given_steps}",
+        "trainable={name: reward_head, labels: 2}",
+        "loss_terms={own: {name: step_labels}}",
+    ],
+    "judge": ["rollout={name: expert}", "group_size=1", "loss_terms={own: {name: nll}}"],
+}
+ARMS = {"rule": ""} | {kind: kind for kind in HEADS} | {"few": "scalar", "steps": "process"}
+PROMPT = """form: choice
+version: 1
+choices: ["no", "yes"]
+fence: []
+user: |-
+  {question}
+  {answer}
+"""
 SENTINEL = "callbacks.sentinel={name: judge_sentinel, every: 4, window: 8, gold: rule}"
 
 
@@ -123,13 +153,52 @@ def records(kind: str, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, 
         if kind == "process" and (steps := right_steps(answer["question"], answer["text"])):
             scored = [{"step": text, "score": label} for text, label in steps]
             yield {"question": answer["question"], "steps": scored}
+        if kind == "judge":
+            yield {
+                "question": answer["question"],
+                "meta": {"response": answer["text"], "label": answer["right"]},
+            }
     if kind == "scalar":
         for question, known in by_question.items():
             for chosen, rejected in zip(known[True], known[False], strict=False):
                 yield {"prompt": question, "chosen": chosen, "rejected": rejected}
 
 
-def learned(folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any]], few: bool) -> str:
+def prompt_file(folder: Path) -> Path:
+    """The judge's template, beside its records."""
+    file = folder / "judge.yaml"
+    file.write_text(PROMPT)
+    return file
+
+
+def judge_of(model: str) -> dict[str, Any]:
+    """The config of the judge in a checkpoint's folder."""
+    template = next(parent for parent in Path(model).parents if (parent / "judge.yaml").exists())
+    engine = {"name": "own_model", "policy": {"name": "text", "model": model}}
+    asked = {"template": str(template / "judge.yaml"), "logprobs": True, "max_tokens": 16}
+    return {"model": "small@1", "engine": engine, **asked}
+
+
+def reward_of(kind: str, model: str) -> str:
+    """The reward that pays by a model."""
+    if kind == "judge":
+        return json.dumps({"name": "judged_score", "judge": judge_of(model), "weight": 1.0})
+    return MODELS[kind] % model
+
+
+def verdicts(model: str, answers: Sequence[dict[str, Any]]) -> list[float]:
+    """P(yes) of a judge for each answer; -1 where it gives no verdict."""
+    own = Policy(build(Family, {"name": "text", "model": model}))
+    output = Path(model).parent / "asked"
+    run = SimpleNamespace(policy=own, output=output, seed=0, rank=0, ranks=1, params_sharded=False)
+    judge = open_judge(judge_of(model), cast(Any, run), "judge", "correctness")
+    asked = [Question((("question", a["question"]), ("answer", a["text"]))) for a in answers]
+    return [-1.0 if said.value is None else said.value for said in judge.ask(asked)]
+
+
+def learned(
+    folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any]], few: bool, steps: int = LEARNED
+) -> str:
     """A reward model, trained where it is missing. Returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "records.jsonl"
@@ -137,19 +206,17 @@ def learned(folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any
     random.Random(0).shuffle(made)
     made = made[:FEW] if few else made
     file.write_text("".join(json.dumps({"id": str(n), **row}) + "\n" for n, row in enumerate(made)))
-    pairs = kind == "scalar"
     words = [
         f"data.train.given={{name: files, path: {file}, answers: optional}}",
-        f"rollout={{name: {'given_responses' if pairs else 'given_steps'}}}",
-        f"trainable={{name: reward_head, labels: {1 if pairs else 2}}}",
-        f"loss_terms={{own: {{name: {'bradley_terry' if pairs else 'step_labels'}}}}}",
+        *HEADS[kind],
+        *([f"select={{judge: {{name: judge_rows, template: {prompt_file(folder)}}}}}"] * (kind == "judge")),
         "policy_loss={name: zero_loss}",
         f"policy.model={model}",
         "policy.tiny=null",
         "threads=1",
         "optimizer.lr=1e-3",
         "prompts_per_step=32",
-        f"steps={LEARNED}",
+        f"steps={steps}",
         f"output={folder / 'run'}",
         *QUIET,
     ]
@@ -160,7 +227,9 @@ def learned(folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any
 
 def ranked(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> float:
     """The share of pairs of a right and a wrong answer to a question that a reward model ranks right."""
-    if kind == "scalar":
+    if kind == "judge":
+        scores = verdicts(model, answers)
+    elif kind == "scalar":
         opened = open_reward_model(model)
         prompts = [
             Prompt(Row("x", a["question"]), ({"role": "user", "content": a["question"]},)) for a in answers
@@ -221,12 +290,13 @@ def shown(arm: str, runs: Sequence[Path]) -> None:
 def main() -> None:
     """Run the named arms."""
     folder, *words = sys.argv[1:]
-    chosen = [word for word in words if not word.startswith("lr=")]
-    rate = [f"phases.rl.optimizer.{word}" for word in words if word.startswith("lr=")]
+    chosen = [word for word in words if "=" not in word]
+    given = dict(word.split("=") for word in words if "=" in word)
+    rate = [f"phases.rl.optimizer.lr={given['lr']}"] if "lr" in given else []
     root = Path(folder).resolve()
     root.mkdir(parents=True, exist_ok=True)
     sums(root)
-    cold = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={COLD}"]
+    cold = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={given.get('cold', COLD)}"]
     model = str(run(root / "cold", cold, gone="rl")["checkpoint"])
     answers = sampled(root / "answers", model, root, "train")
     unseen = sampled(root / "unseen", model, root, "heldout")
@@ -235,9 +305,10 @@ def main() -> None:
     for arm in chosen or ARMS:
         kind, more = ARMS[arm], [RULE % 1.0]
         if kind:
-            own = learned(root / f"model_{arm}", kind, model, answers, arm in ("few", "steps"))
+            few, steps = arm in ("few", "steps"), int(given.get("learned", LEARNED))
+            own = learned(root / f"model_{arm}", kind, model, answers, few, steps)
             print(f"{arm}: {ranked(kind, own, unseen):.3f} of held-out pairs ranked right", flush=True)
-            reward = f"rewards.model={{name: {MODELS[kind]}, model: {own}, weight: 1.0}}"
+            reward = f"rewards.model={reward_of(kind, own)}"
             more = [RULE % 0.0, reward, SENTINEL, "outcome=rule"]  # held-out accuracy is the rule's
         runs = [root / arm / f"seed-{seed}" for seed in SEEDS]
         for seed, out in zip(SEEDS, runs, strict=True):
