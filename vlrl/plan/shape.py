@@ -32,8 +32,8 @@ class ModelShape:
     where it is tied). `trained` are those with a gradient, `matmul_trained` those that autocast copies into
     `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is trained. `matmul` are
     all parameters of matrix products without the head, experts as far as a token uses them; `linear` are the
-    language model's matrices without the head and experts, `experts` all of its experts. `size` is the bytes of the products' type, `rank` the
-    rank of adapters (0: none).
+    language model's matrices without the head and experts, `experts` all of its experts.
+    `size` is the bytes of the products' type, `rank` the rank of adapters (0: none).
     """
 
     parts: Mapping[str, int]

@@ -116,7 +116,7 @@ class VLLM(VLLMEngine):
     def _check_sharing(self) -> None:
         if self.quantization:
             raise ConfigError(
-                f"engine.share_weights: vLLM holds weights of its own with quantization {self.quantization!r}; "
+                f"engine.share_weights: vLLM holds its own with quantization {self.quantization!r}; "
                 'set it to false, or engine.quantization to ""'
             )
         if self.sleep:
