@@ -1,18 +1,14 @@
-"""Rollouts in 8 bits: what is refused, what vLLM is told, and the real vLLM (CPU build) against the rounding
-done by hand."""
+"""Rollouts in 8 bits: what is refused, and what vLLM is told."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 import torch
-from engine_kit import make_policy, make_prompt
+from engine_kit import make_policy
 
 from vlrl.config import load
 from vlrl.engine.vllm.common import ONLINE, Quantization, check_quantization, check_rounded
@@ -21,11 +17,6 @@ from vlrl.engine.vllm.server import VLLMServer
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy
 from vlrl.trainer.plan import Plan
-from vlrl.trainer.step.loss_inputs import make_batch
-from vlrl.types import Group, Rollout
-
-IDS = list(range(20, 60))
-LARGEST = 448.0  # of float8_e4m3fn
 
 
 def text(kind: str = "qwen3", **tiny: Any) -> Policy:
@@ -124,88 +115,3 @@ def test_the_correction_is_set(words: list[str], weights: list[str]) -> None:
 def test_both_engines_have_the_field() -> None:
     for engine in (VLLM, VLLMServer):
         assert {field.name: field.default for field in fields(engine)}["quantization"] == ""
-
-
-# --- with the real vLLM -----------------------------------------------------------------------------------
-
-
-def in_fp8(values: torch.Tensor) -> torch.Tensor:
-    """Rounded to float8_e4m3fn with a scale for each row (the last dimension)."""
-    scale = values.float().abs().amax(-1, keepdim=True).clamp_min(1e-12) / LARGEST
-    rounded = (values.float() / scale).clamp(-LARGEST, LARGEST).to(torch.float8_e4m3fn)
-    return rounded.float() * scale
-
-
-@contextmanager
-def rounding(policy: Policy) -> Iterator[None]:
-    """Inside, the linear layers of the decoder multiply in fp8: weights by channel, inputs by token."""
-    hooks = []
-    for name, module in policy.model.named_modules():
-        if isinstance(module, torch.nn.Linear) and ".layers." in name:
-            hooks.append(
-                module.register_forward_hook(
-                    lambda m, inputs, output: torch.nn.functional.linear(
-                        in_fp8(inputs[0]), in_fp8(m.weight), m.bias
-                    ).to(output.dtype)
-                )
-            )
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def trainer_logp(policy: Policy) -> list[float]:
-    prompt = make_prompt("How many?")
-    rollouts = [Rollout(prompt, IDS, logp=[0.0] * len(IDS))]
-    batch = make_batch([Group(prompt, rollouts, id="x")], policy.pad_id, policy.device)
-    with torch.no_grad():
-        return [float(value) for value in policy.forward(batch)["logp"][0]]
-
-
-def gaps(policy: Policy, engine: VLLM) -> tuple[float, float]:
-    """Mean |log p - log p_vllm| (nats a token) of the trainer as it is, and of the trainer in fp8."""
-    shown = torch.tensor(engine.seen(make_prompt("How many?"), IDS)[1])
-    plain = torch.tensor(trainer_logp(policy))
-    with rounding(policy):
-        by_hand = torch.tensor(trainer_logp(policy))
-    return float((plain - shown).abs().mean()), float((by_hand - shown).abs().mean())
-
-
-@pytest.mark.vllm
-@pytest.mark.skipif(sys.platform != "linux", reason="vLLM's CPU build")
-def test_every_sync_rounds_anew() -> None:
-    """The whole model, and some of it: vLLM's weights are the present ones, rounded by hand."""
-    pytest.importorskip("vllm")
-    torch.set_num_threads(1)
-    policy = text()
-    engine = VLLM(
-        quantization="fp8", dtype="bfloat16", max_model_len=512, options={"max_num_seqs": 8}
-    ).attach(policy)
-    try:
-        generator = torch.Generator().manual_seed(1)
-
-        def move(parameters: Any) -> None:
-            with torch.no_grad():
-                for parameter in parameters:
-                    parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-            policy.version += 1
-
-        plain, by_hand = gaps(policy, engine)
-        assert by_hand < 0.5 * plain, "at the start"
-        move(policy.model.parameters())
-        assert gaps(policy, engine)[1] > 2 * plain, "the engine has the old weights"
-        engine.sync(policy)
-        plain, by_hand = gaps(policy, engine)
-        assert by_hand < 0.5 * plain, "after all were sent"
-        policy.model.requires_grad_(False)
-        trained = policy.model.model.layers[1].self_attn.requires_grad_(True)
-        move(trained.parameters())
-        before, sent = gaps(policy, engine)[1], engine.counters["sync_bytes"]
-        engine.sync(policy)
-        assert 0 < engine.counters["sync_bytes"] - sent < 0.2 * sent
-        plain, by_hand = gaps(policy, engine)
-        assert by_hand < 0.5 * min(plain, before), "after some were sent"
-    finally:
-        engine.close()
