@@ -17,6 +17,7 @@ from vlrl.plan.setup import Assumed, Setup, setup
 from vlrl.plan.step import Speed, StepSeconds, sampling_seconds, step_flops, trainer_seconds
 from vlrl.plan.workload import longest_micro_batch, micro_batches
 from vlrl.plugins.registry import ConfigError
+from vlrl.services.lazy import torch
 
 ENGINE_SHARE = (
     0.85  # of a GPU's memory: `engine.memory`'s default, for engines that have a device of their own
@@ -105,8 +106,13 @@ def engine_bytes(found: Setup, gpu: GPU) -> tuple[float, float]:
 
 
 def engine_weights(found: Setup) -> float:
-    """Bytes of an engine's own weights, in the products' type."""
-    return float(found.shape().parameters * found.shape().size)
+    """Bytes of an engine's own weights: in its type, and in 8 bits what `engine.quantization` rounds (but for
+    its scales, and for a tower, which vLLM's models round or not)."""
+    shape, fields = found.shape(), vars(found.engine)
+    dtype, kind = fields.get("dtype"), fields.get("quantization")
+    size = getattr(torch, dtype).itemsize if dtype else shape.size
+    rounded = {"fp8": shape.linear + shape.experts, "int8": shape.experts}.get(str(kind).partition("_")[0], 0)
+    return float(shape.parameters * size - rounded * (size - 1))
 
 
 def trial(found: Setup, ask: Ask, layout: str, engines: int) -> Trial:

@@ -31,8 +31,9 @@ class ModelShape:
     `parts` counts parameters by part ("language", "vision", "projector"; "head" is the output head, also
     where it is tied). `trained` are those with a gradient, `matmul_trained` those that autocast copies into
     `dtype`, `largest` the largest of them, `head_trained` the head's numbers if it is trained. `matmul` are
-    all parameters of matrix products without the head. `size` is the bytes of the products' type, `rank` the
-    rank of adapters (0: none).
+    all parameters of matrix products without the head, experts as far as a token uses them; `linear` are the
+    language model's matrices without the head and experts, `experts` all of its experts.
+    `size` is the bytes of the products' type, `rank` the rank of adapters (0: none).
     """
 
     parts: Mapping[str, int]
@@ -42,6 +43,8 @@ class ModelShape:
     frozen_bytes: float
     reference_bytes: float
     matmul: int
+    linear: int
+    experts: int
     matmul_trained: int
     largest: int
     head_trained: int
@@ -109,10 +112,15 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         parts[adapters.part_of(name)] += parameter.numel()
     head = model.get_output_embeddings().weight
     parts["head"] = head.numel()
-    matmul = sum(
-        p.numel() for p in matmul_weights(model).values() if p is not head and p.dim() > 1
-    )  # before an adapter adds some
-    matmul += experts_in_use(model, config.get_text_config())
+    inside = matmul_weights(model)  # before an adapter adds some
+    matmul = sum(p.numel() for p in inside.values() if p is not head and p.dim() > 1)
+    linear = sum(
+        p.numel()
+        for name, p in model.named_parameters()
+        if id(p) in inside and p is not head and p.dim() == 2 and adapters.part_of(name) == "language"
+    )
+    experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name and p.dim() == 3)
+    matmul += experts_in_use(experts, config.get_text_config())
     from vlrl.policy.params import Params  # imports torch
 
     params = Params(model, replace(family, quantize=""), torch.device("meta"), None)
@@ -120,11 +128,11 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     trainable(policy)
     reference = reference_bytes(params) if not adapters.has_adapter(params.model) else 0.0
     params.upcast_trainable(include_frozen=keep_frozen_in_float32)
+    adapted = set(matmul_weights(params.model))
     trained = {name: p for name, p in params.model.named_parameters() if p.requires_grad}
     by_part: Counter[str] = Counter()
     for name, parameter in trained.items():
         by_part[adapters.part_of(name)] += parameter.numel()
-    inside = set(matmul_weights(params.model))
     text, vision = config.get_text_config(), getattr(config, "vision_config", None)
     kinds = list(getattr(text, "layer_types", None) or [])
     return ModelShape(
@@ -132,10 +140,12 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         trained=sum(p.numel() for p in trained.values()),
         trained_by_part=dict(by_part),
         trained_bytes=float(sum(p.numel() * p.element_size() for p in trained.values())),
-        frozen_bytes=frozen_bytes(params.model, family.quantize, head, inside),
+        frozen_bytes=frozen_bytes(params.model, family.quantize, head, adapted),
         reference_bytes=reference,
         matmul=matmul,
-        matmul_trained=sum(p.numel() for p in trained.values() if id(p) in inside),
+        linear=linear,
+        experts=experts,
+        matmul_trained=sum(p.numel() for p in trained.values() if id(p) in adapted),
         largest=max((p.numel() for p in trained.values()), default=0),
         head_trained=head.numel() if head.requires_grad else 0,
         size=torch.empty((), dtype=family.compute_dtype).element_size(),
@@ -151,10 +161,8 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
     )
 
 
-def experts_in_use(model: Any, text: Any) -> int:
-    """The numbers of a mixture's experts that a token goes through; transformers holds all experts of a layer
-    in one tensor."""
-    whole = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name and p.dim() == 3)
+def experts_in_use(whole: int, text: Any) -> int:
+    """The numbers of a mixture's experts that a token goes through, of `whole`."""
     counts = (getattr(text, name, None) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
     count = next((count for count in counts if count), 1)
     top = getattr(text, "num_experts_per_tok", None) or getattr(text, "top_k_experts", None) or 1

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -112,6 +112,62 @@ def check_head_size(size: int, on_gpu: bool) -> None:
         )
 
 
+Quantization = Literal["", "fp8", "fp8_block", "int8"]
+ONLINE: dict[str, str] = {  # vLLM's names of what it does to weights of 16 bits whenever it loads them
+    "fp8": "fp8_per_channel",
+    "fp8_block": "fp8_per_block",
+    "int8": "int8_per_channel_weight_only",
+}
+
+
+def check_quantization(quantization: Quantization, dtype: str, on_gpu: bool) -> None:
+    """Raise ConfigError where vLLM's build cannot round weights so, before anything is loaded."""
+    if dtype == "float32":
+        raise ConfigError(
+            f"engine.quantization: {quantization!r} takes weights of 16 bits, but the engine's type is "
+            "float32; set engine.dtype to bfloat16"
+        )
+    if on_gpu:
+        major, minor = torch.cuda.get_device_capability()
+        if (major, minor) < (7, 5):
+            raise ConfigError(
+                f"engine.quantization: {quantization!r} needs a GPU of compute capability 7.5, and this one "
+                f'has {major}.{minor}; set it to ""'
+            )
+        return
+    if quantization == "int8":
+        raise ConfigError(
+            "engine.quantization: int8 rounds the experts of mixtures, which was not tried with vLLM's "
+            'CPU build; use fp8 (a model without experts), a GPU, or set it to ""'
+        )
+    if quantization == "fp8_block" and not torch.cpu._is_amx_tile_supported():
+        raise ConfigError(
+            "engine.quantization: vLLM's CPU build multiplies fp8_block with AMX instructions, which this "
+            'processor lacks; use fp8, or set it to ""'
+        )
+
+
+def check_rounded(quantization: Quantization, policy: Any, on_gpu: bool) -> None:
+    """Raise ConfigError, before vLLM loads the model, where it has nothing to round in it, and for mixtures
+    on a CPU."""
+    mixture = has_experts(policy.model)
+    if quantization == "int8" and not mixture:
+        raise ConfigError(
+            f"engine.quantization: int8 rounds the experts of a mixture, and {policy.family.name!r} has none"
+            "; use fp8"
+        )
+    if mixture and not on_gpu:
+        raise ConfigError(
+            f"engine.quantization: {quantization!r} of a mixture was not tried with vLLM's CPU build; use a "
+            'GPU, or set it to ""'
+        )
+
+
+def has_experts(model: Any) -> bool:
+    """Whether a model has a mixture of experts."""
+    return any(".experts." in name for name, _ in model.named_parameters())
+
+
 @dataclass
 class VLLMState(EngineState):
     """`version` is the policy version of the weights that vLLM has, `has` what they were."""
@@ -130,7 +186,9 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     (nats a token) above which the run stops; None: by the types and the gaps measured first (`EngineCheck`);
     0: never. `correction`: adds `token_weights.engine: {name: tis}` (cap 2, by token) where types or a loop
     ahead part engine and trainer, and no token weight of the config corrects that. `send_all`: a sync sends
-    every weight, not only those that can have changed.
+    every weight, not only those that can have changed. `quantization`: vLLM rounds the weights of linear
+    layers to 8 bits whenever it gets some: `fp8` by output channel, `fp8_block` by blocks of 128 x 128,
+    `int8` those of experts alone, by channel.
     """
 
     memory: float = 0.85
@@ -142,6 +200,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     gap_limit: float | None = None
     correction: bool = True
     send_all: bool = False
+    quantization: Quantization = ""
 
     def init_state(self) -> VLLMState:
         return VLLMState()
@@ -175,6 +234,9 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
         if tiny is not None and not getattr(phase.family, "model", ""):
             check_head_size(tiny.hidden // tiny.heads, has_device())
         check_installed()
+        if self.quantization:
+            dtype = self.dtype or phase.family.dtype
+            check_quantization(self.quantization, dtype, has_device() and torch.cuda.is_available())
 
     @property
     def environment_variables(self) -> dict[str, str]:
@@ -194,6 +256,8 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
                 f"engine: {policy.family.name!r} has recurrent layers (linear attention, short "
                 "convolutions), which vLLM's CPU build does not run as the trainer does; use engine 'hf'"
             )
+        if self.quantization:
+            check_rounded(self.quantization, policy, torch.cuda.is_available())
         device = (
             {"gpu_memory_utilization": self.memory}
             if torch.cuda.is_available()
@@ -212,6 +276,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
             "additional_config": {FORBIDDEN: ranges(policy.forbidden_ids)},
             "generation_config": "vllm",
             "worker_extension_cls": "vlrl.engine.vllm.weights.WeightLoader",
+            **({"quantization": ONLINE[self.quantization]} if self.quantization else {}),
             **({} if normalises_alike(policy.processor) else {"mm_device_do_normalize": False}),
             **device,
             **length,

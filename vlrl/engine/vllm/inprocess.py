@@ -114,6 +114,11 @@ class VLLM(VLLMEngine):
             self._check_sharing()
 
     def _check_sharing(self) -> None:
+        if self.quantization:
+            raise ConfigError(
+                f"engine.share_weights: vLLM holds its own with quantization {self.quantization!r}; "
+                'set it to false, or engine.quantization to ""'
+            )
         if self.sleep:
             raise ConfigError(
                 "engine.share_weights: sleep moves vLLM's weights, which the trainer would share; set "

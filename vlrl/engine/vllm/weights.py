@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.engine.vllm.changes import adapted_layers
+from vlrl.engine.vllm.common import has_experts
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.sharding import is_main
 from vlrl.services.failures import EngineMismatchError
@@ -76,7 +77,7 @@ def save_for_vllm(policy: Any, folder: str | Path) -> None:
     """`policy.save`, with a mixture's weights under the names that `named_weights` gives them: some releases
     have the experts' matrices transposed, which vLLM 0.32 does not turn back on a CPU."""
     policy.save(folder)
-    if not any(".experts." in name for name, _ in policy.model.named_parameters()):
+    if not has_experts(policy.model):
         return
     with policy.gather_params():
         if is_main():
