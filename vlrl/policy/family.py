@@ -213,6 +213,10 @@ class Family(Stage):
         """The text that the chat template writes for a medium, by kind; `process` expands it."""
         return {}
 
+    def numbered(self, processor: Any, features: Features, number: int) -> str:
+        """The text of a medium in its prompt, where it is the `number`-th of its kind (from 0)."""
+        return features.text
+
     def processor_batch(self, media: list[Any]) -> list[Any]:
         """The images (or videos) of one prompt in the nesting that the processor expects."""
         return media
