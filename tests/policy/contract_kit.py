@@ -119,8 +119,8 @@ COLUMNS = (
 )
 TAIL = """
 Recurrent layers (linear attention of Qwen3-Next, Qwen3.5 and MiniCPM-V 4.6, short convolutions of LFM2) run
-once per node of a packed row, from the state that the node before left (`vlrl/policy/recurrent.py`). Models with layers of
-other kinds (Mamba, chunked attention) are refused when they are loaded.
+once per node of a packed row, from the state that the node before left (`vlrl/policy/recurrent.py`). Models
+with layers of other kinds (Mamba, chunked attention) are refused when they are loaded.
 
 A sound is brought to one channel and to the tower's rate (16 kHz) and becomes the log-mel frames that the
 release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
