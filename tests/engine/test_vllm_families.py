@@ -160,9 +160,10 @@ def test_clips_have_the_trainers_log_probs(name: str) -> None:
         engine.close()
 
 
-def test_linear_attention_on_a_cpu_is_refused_in_one_line() -> None:
-    policy = make_policy("qwen3_5", layers=4)
-    with pytest.raises(ConfigError, match="'qwen3_5' has recurrent layers.*use engine 'hf'"):
+@pytest.mark.parametrize("family", ["qwen3_5", "minicpmv4_6"])
+def test_linear_attention_on_a_cpu_is_refused_in_one_line(family: str) -> None:
+    policy = make_policy(family, layers=4)
+    with pytest.raises(ConfigError, match=f"'{family}' has recurrent layers.*use engine 'hf'"):
         VLLM().common_arguments(policy)
 
 

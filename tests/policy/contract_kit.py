@@ -57,7 +57,7 @@ REFUSED = {
     "qwen3_5": "`engine.lookup_tokens` (use 0); nothing of a conversation is kept between its turns",
 }
 REFUSED |= dict.fromkeys(
-    ("qwen3_5_moe", "lfm2_vl", "text/qwen3_next", "text/qwen3_5_text"), REFUSED["qwen3_5"]
+    ("qwen3_5_moe", "lfm2_vl", "minicpmv4_6", "text/qwen3_next", "text/qwen3_5_text"), REFUSED["qwen3_5"]
 )
 for _spec in VISION:
     if _problem := get(Family, _spec).vllm_problem:
@@ -74,6 +74,7 @@ MODELS = {
     "kimi_k25": "Kimi K2.5",
     "lfm2_vl": "LFM2-VL",
     "llava_onevision": "LLaVA-OneVision",
+    "minicpmv4_6": "MiniCPM-V 4.6",
     "mistral3": "Mistral Small 3.1, 3.2 (Pixtral's tower)",
     "ovis2": "Ovis2",
     "qwen2_5_omni": "Qwen2.5-Omni, its thinker",
@@ -117,17 +118,22 @@ COLUMNS = (
     *("full", "LoRA", "engine `hf`", "engine `vllm`", "refused"),
 )
 TAIL = """
-Recurrent layers (linear attention of Qwen3-Next and Qwen3.5, short convolutions of LFM2) run once per node of
-a packed row, from the state that the node before left (`vlrl/policy/recurrent.py`). Models with layers of
-other kinds (Mamba, chunked attention) are refused when they are loaded.
+Recurrent layers (linear attention of Qwen3-Next, Qwen3.5 and MiniCPM-V 4.6, short convolutions of LFM2) run
+once per node of a packed row, from the state that the node before left (`vlrl/policy/recurrent.py`). Models
+with layers of other kinds (Mamba, chunked attention) are refused when they are loaded.
 
 A sound is brought to one channel and to the tower's rate (16 kHz) and becomes the log-mel frames that the
 release's own processor makes. A sound that is longer than the tower takes (300 s) is refused. `trainable`
 counts the audio tower to `vision`. Of Qwen2.5-Omni and Qwen3-Omni the thinker is loaded, from the whole
 release or from a folder of its own, and saved as such a folder; the talker, which speaks, is left out.
 
-Not there: Gemma 3n (its tower needs timm), MiniCPM-V 4.6 (its prompts number the pictures, so that a picture
-is not processed alone), other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an output.
+MiniCPM-V 4.6 numbers the pictures of a prompt, and its videos; the number is written where a medium stands,
+so that each is still processed once. Its pixel bounds hold for pictures of sides up to 16 : 1.
+
+Not there: Gemma 3n (its tower is timm's MobileNet-V5, a package that nothing here needs, and it has an audio
+tower of its own), MiniCPM-V 4.7, other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as
+an output. A model with a tower that no family reads is refused by the fields of its config.json, for a hub id
+when it is loaded; `text` refuses it too, since it would train the language model alone.
 
 """
 

@@ -23,7 +23,7 @@ from vlrl.policy import Family, Policy, recurrent, tree_attention
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Request, Rollout, Sampling
 
-RECURRENT = ("qwen3_5", "qwen3_5_moe", "lfm2_vl", "text/qwen3_next", "text/qwen3_5_text")
+RECURRENT = ("qwen3_5", "qwen3_5_moe", "lfm2_vl", "minicpmv4_6", "text/qwen3_next", "text/qwen3_5_text")
 SHARP = {"std": 0.15, "layers": 4}  # a tiny model whose answers depend on what it is shown
 PICTURES = (Noise(1, (640, 480)), Noise(2, (120, 300)), Noise(3, (60, 40)))
 

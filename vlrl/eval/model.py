@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Mapping
@@ -13,10 +12,10 @@ from typing import Any
 import yaml
 
 from vlrl.config import folders, load
-from vlrl.config.model_folder import check_cached, check_model, located
-from vlrl.plugins.registry import ConfigError, build, names, suggest
+from vlrl.config.model_folder import check_cached, check_model, config_of, located
+from vlrl.plugins.registry import ConfigError, build, suggest
 from vlrl.plugins.stages import Engine
-from vlrl.policy.family import Family
+from vlrl.policy.family import Family, family_of
 
 log = logging.getLogger("vlrl")
 
@@ -60,9 +59,7 @@ def policy_spec(model: str) -> dict[str, Any]:
         return _spec_of_run(path)
     if (path / "config.json").is_file():
         return {
-            "name": _family(
-                json.loads((path / "config.json").read_text(encoding="utf-8")).get("model_type", ""), model
-            ),
+            "name": family_of(config_of(str(path)), f"--model {model}:"),
             "model": str(path),
         }
     for name in (model, f"models/{model}", f"models/{model.replace('-', '_').replace('.', '_').lower()}"):
@@ -123,29 +120,15 @@ def threads_of(model: str) -> int:
 
 
 def _spec_of_hub(model: str) -> dict[str, Any]:
-    from transformers import AutoConfig
+    from transformers import PreTrainedConfig
 
     try:
-        kind = AutoConfig.from_pretrained(model).model_type
+        config, _ = PreTrainedConfig.get_config_dict(model)
     except OSError as error:
         raise ConfigError(
             f"--model {model}: cannot be read from the hub ({str(error).splitlines()[0][:160]})"
         ) from None
-    return {"name": _family(kind, model), "model": model}
-
-
-def _family(model_type: str, model: str) -> str:
-    """The model family of a model type. Raises ConfigError where there is none."""
-    known = names(Family)
-    if model_type in known:
-        return model_type
-    if model_type.endswith("_text") or not any(
-        part in model_type for part in ("vl", "vision", "llava", "intern", "mllama", "idefics")
-    ):
-        return "text"
-    raise ConfigError(
-        f"--model {model}: no family for model type {model_type!r}.{suggest(model_type, known)}"
-    )
+    return {"name": family_of(config, f"--model {model}:"), "model": model}
 
 
 def engine_spec(engine: str, options: Mapping[str, Any]) -> dict[str, Any]:

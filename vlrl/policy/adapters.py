@@ -26,7 +26,7 @@ ADAPTER = "adapter"
 PARTS = {
     "projector": re.compile(
         r"\bvisual\.(merger|merger_list|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
-        r"|\bmm_projector\b|\bembed_vision\b|visual_embeddings_table"
+        r"|\bmm_projector\b|\bembed_vision\b|visual_embeddings_table|^(\w+\.)*model\.merger\b"
     ),
     "vision": re.compile(r"\bvisual\b|vision_tower|vision_model|\baudio_tower\b"),
 }

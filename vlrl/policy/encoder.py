@@ -292,7 +292,7 @@ class PromptEncoder:
         ids, types, order = self._tokenize(before, features)
         shown = media_by_kind(before)
         new = {kind: media[len(shown[kind]) :] for kind, media in media_by_kind(prompt).items()}
-        more_ids, more_types, more = self._tokenize_text(prompt, text, new, features, begins=False)
+        more_ids, more_types, more = self._tokenize_text(prompt, text, new, features, shown)
         return [*ids, *since, *more_ids], [*types, *[0] * len(since), *more_types], (*order, *more)
 
     def _tokenize_text(
@@ -301,11 +301,12 @@ class PromptEncoder:
         text: str,
         shown: Mapping[str, Sequence[Media]],
         features: dict[str, Features],
-        begins: bool = True,
+        before: Mapping[str, Sequence[Media]] | None = None,
     ) -> tuple[list[int], list[int], tuple[Media, ...]]:
-        """`_tokenize` of a rendered text with the media that it shows, by kind; `begins`: it is the beginning
-        of a prompt."""
+        """`_tokenize` of a rendered text with the media that it shows, by kind; `before`: those that earlier
+        turns showed, None for the beginning of a prompt."""
         queues = {kind: list(media) for kind, media in shown.items()}
+        numbers = Counter({kind: len(media) for kind, media in (before or {}).items()})
         kind_of = {token: kind for kind, token in self.placeholders.items()}
         pieces = re.split("(" + "|".join(map(re.escape, kind_of)) + ")", text) if kind_of else [text]
         for kind, token in self.placeholders.items():
@@ -317,10 +318,15 @@ class PromptEncoder:
                 )
         order = [queues[kind_of[piece]].pop(0) for piece in pieces if piece in kind_of]
         remaining = iter(order)
-        text = "".join(features[next(remaining).key].text if piece in kind_of else piece for piece in pieces)
+        for place, piece in enumerate(pieces):
+            if piece in kind_of:
+                medium, kind = features[next(remaining).key], kind_of[piece]
+                pieces[place] = self.family.numbered(self.processor, medium, numbers[kind])
+                numbers[kind] += 1
+        text = "".join(pieces)
         ids = (
             self.rendered_ids(text)
-            if begins
+            if before is None
             else list(self.tokenizer(text, add_special_tokens=False).input_ids)
         )
         return ids, self._types(prompt, ids, [features[m.key] for m in order]), tuple(order)

@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vlrl.config.model_folder import check_model, located, model_type_of
-from vlrl.plugins.registry import ConfigError, find
+from vlrl.config.model_folder import check_model, config_of, located, parts_beside_text
+from vlrl.plugins.registry import ConfigError, get, names
 from vlrl.plugins.stages import Stage
 from vlrl.policy.costs import PictureCost, SavedTensors
 from vlrl.policy.encoded import Features, MediaEmbeds
@@ -119,16 +119,19 @@ class Family(Stage):
                     "min_pixels"
                 )
         check_model(self.model, self.is_multimodal)
-        held = model_type_of(self.model)
-        if (
-            held
-            and held not in (self.name, *self.model_types)
-            and (self.is_multimodal or find(Family, held) is not None)
-        ):
-            fix = f"set policy.name={held}" if find(Family, held) is not None else "set policy.name=text"
+        self.check_config(config_of(self.model))
+
+    def check_config(self, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError for a model whose config.json (`config`) is of a type that the family does not
+        read."""
+        held = config.get("model_type")
+        if not held or held in (self.name, *self.model_types):
+            return
+        wanted = family_of(config, f"policy.model: {self.model!r}")
+        if wanted != self.name:
             raise ConfigError(
                 f"policy.model: {self.model!r} holds a model of type {held!r}, which family {self.name!r} "
-                f"does not read; {fix}"
+                f"does not read; set policy.name={wanted}"
             )
 
     # --- loading --------------------------------------------------------------------------------------------
@@ -167,6 +170,7 @@ class Family(Stage):
         import transformers
 
         folder, revision = located(self.model), self.revision
+        self.check_config(transformers.PreTrainedConfig.get_config_dict(folder, revision=revision)[0])
         precision = {"dtype": self.load_dtype, "attn_implementation": self.attn_implementation}
         model = getattr(transformers, self.auto_model).from_pretrained(
             folder, revision=revision, **precision, **quantization(self)
@@ -208,6 +212,10 @@ class Family(Stage):
     def placeholders(self, processor: Any) -> dict[str, str]:
         """The text that the chat template writes for a medium, by kind; `process` expands it."""
         return {}
+
+    def numbered(self, processor: Any, features: Features, number: int) -> str:
+        """The text of a medium in its prompt, where it is the `number`-th of its kind (from 0)."""
+        return features.text
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         """The images (or videos) of one prompt in the nesting that the processor expects."""
@@ -288,6 +296,24 @@ class Family(Stage):
         logits, (scale, cap) = base(model).get_output_embeddings()(hidden), logit_rule(model)
         logits = logits if scale == 1 else logits * scale
         return logits if cap is None else cap * (logits / cap).tanh()
+
+
+def family_of(config: Mapping[str, Any], where: str) -> str:
+    """The family that reads a model with this config.json: that of its type, else "text" for a language
+    model. Raises ConfigError, about `where`, for a model with parts that no family reads."""
+    held = config.get("model_type", "")
+    families: dict[str, Any] = {name: get(Family, name) for name in names(Family)}
+    for name, family in families.items():
+        if held in (name, *family.model_types):
+            return name
+    if lost := parts_beside_text(config):
+        known = ", ".join(name for name, family in families.items() if family.is_multimodal)
+        raise ConfigError(
+            f"{where} holds a model of type {held!r}, which no family reads, and 'text' would train it "
+            f"without its other parts ({', '.join(lost)}); use a model of one of these types: {known}; or a "
+            "language model"
+        )
+    return "text"
 
 
 def logit_rule(model: nn.Module) -> tuple[float, float | None]:
