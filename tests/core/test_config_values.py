@@ -267,3 +267,19 @@ def test_a_misspelt_file_suggests_one_of_its_folder(tmp_path, monkeypatch):
         load([tmp_path / "clokc.yaml"])
     with pytest.raises(ConfigError, match="Did you mean 'methods/dapo'"):
         load(["methods/dappo"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1e-3\nb: 2024-01-01\nc: [0x1f, 1_000, ~, yes, 'no', .inf]\n",
+        "base: &x {k: [1, 2]}\nagain: *x\nlong: |\n  two\n  lines\nfold: >-\n  one\n  line\n",
+        "a: 'ü €'\n'q:r': {x: , y: \"\\n\"}\n? key\n: value\n",
+    ],
+)
+def test_both_parsers_give_the_same_values_and_lines(text, monkeypatch):
+    from vlrl.config import yaml as reading
+
+    fast = reading._read.__wrapped__(text, "f", True)
+    monkeypatch.setattr(reading, "_Fast", reading.Loader)
+    assert fast == reading._read.__wrapped__(text, "f", True) and fast[0]

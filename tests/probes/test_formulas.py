@@ -114,6 +114,15 @@ def test_self_prm_votes_among_those_judged_right():
     ]  # fmt: skip
 
 
+def test_a_bin_in_which_nothing_was_judged_right_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(self_prm, "verdicts", lambda subject, pairs: [0.0] * len(pairs))
+    words = ["models/tiny_text", "tasks/gen_planned", "engine={name: scripted}", "threads=1"]
+    found = self_prm.measure(words, [""], 2, 2, 1.0)
+    assert [*found.figure.lines.values()] == [[]] and found.rows[0][3] is None
+    monkeypatch.setattr(self_prm, "verdicts", lambda subject, pairs: [1.0] * len(pairs))
+    assert [*self_prm.measure(words, [""], 2, 2, 1.0).figure.lines.values()] != [[]]
+
+
 # --- SPARKLE ------------------------------------------------------------------------------------------------
 
 PROBLEM = Row(
@@ -208,6 +217,18 @@ def a_run(folder, name, advantage, values):
         "".join(f'{{"step": {i + 1}, "time": {102 + i}}}\n' for i in range(len(values)))
     )
     return where
+
+
+def test_levels_are_in_the_order_of_their_numbers():
+    assert sparkle.in_order({"10", "9", "2.5", "2"}) == ["2", "2.5", "9", "10"]
+    assert sparkle.in_order({"hard", "level 10", "level 2"}) == ["hard", "level 2", "level 10"]
+
+
+def test_a_reward_that_is_always_right_is_not_called_gameable():
+    rows = [{"chosen": "aa", "rejected": ["a"]}]
+    long = rewardmath.measure(rows, {"long": lambda text, row: len(text)}).statement
+    short = rewardmath.measure(rows, {"short": lambda text, row: -len(text)}).statement
+    assert "without being right" in short and "without being right" not in long
 
 
 def test_curves_by_setting(tmp_path):

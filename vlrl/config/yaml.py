@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,14 @@ Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
     list("-+0123456789."),
 )
+
+
+class _Fast(getattr(yaml, "CSafeLoader", Loader)):  # type: ignore[misc]  # chosen by what is installed
+    """`Loader` by libyaml, where PyYAML was built with it."""
+
+
+_Fast.yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
+_MAX_LINE = 1000  # libyaml's composer recurses on the C stack: blocks nest at most twice per column
 
 
 class _Reader:
@@ -99,7 +108,7 @@ class _Reader:
                     f"{self.at(key_node)}: merge keys (<<) are not read; use `extends: [other_file]`, or "
                     "write the values out"
                 )
-            if ":" in key and key_node.style is None and _is_null(value_node):
+            if ":" in key and not key_node.style and _is_null(value_node):
                 name, _, value = key.partition(":")
                 raise ConfigError(
                     f"{self.at(key_node)}: {key!r} is a key without a value; write a space after the colon: "
@@ -159,6 +168,14 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
+def _compose(text: str) -> yaml.Node | None:
+    """The nodes of a text. What libyaml refuses is read again by PyYAML's own parser, which says why."""
+    if max(map(len, text.splitlines()), default=0) < _MAX_LINE:
+        with suppress(yaml.YAMLError, UnicodeError):
+            return yaml.compose(text, Loader=_Fast)
+    return yaml.compose(text, Loader=Loader)
+
+
 @lru_cache(maxsize=2048)  # the files that many configs extend are read again and again
 def _read(text: str, place: str, lines: bool) -> tuple[Any, dict[str, str]]:
     if len(text) > MAX_SIZE:
@@ -166,7 +183,7 @@ def _read(text: str, place: str, lines: bool) -> tuple[Any, dict[str, str]]:
     if _brackets(text) > 4 * MAX_DEPTH:
         raise ConfigError(f"{place}: nested deeper than {MAX_DEPTH} levels; no setting is")
     try:
-        node = yaml.compose(text, Loader=Loader)
+        node = _compose(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{place}: not valid YAML: {' '.join(str(error).split())[:300]}") from None
     except RecursionError:

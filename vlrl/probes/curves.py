@@ -114,7 +114,10 @@ def measure(
     mixed = [row[0] for row in table if row[4] > 1]
     warned = f" Runs of {', '.join(mixed)} were made with different versions of packages." if mixed else ""
     place = "ends highest" if len(table) > 1 else "ends"
-    statement = f"{metric} {place} for {by}={best[0]}: {best[3]:.4g} over {counted(best[1])}.{warned}"
+    least = min(table, key=lambda row: row[3])
+    lowest = f", lowest for {by}={least[0]}: {least[3]:.4g} over {counted(least[1])}"
+    lowest = lowest if len(table) > 1 else ""
+    statement = f"{metric} {place} for {by}={best[0]}: {best[3]:.4g} over {counted(best[1])}{lowest}.{warned}"
     head = (by, "runs", f"last {axis}", metric, "sets of versions")
     return ProbeResult(
         f"{metric} of {counted(len(runs))}", statement, head, table, Figure(lines, axis, metric)

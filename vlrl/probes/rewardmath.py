@@ -46,9 +46,14 @@ def measure(rows: Sequence[Mapping[str, Any]], scorers: Mapping[str, Score]) -> 
         ]
     best = max(table, key=lambda row: row[1])
     chance = sum(1 / (len(row["rejected"]) + 1) for row in rows) / len(rows)
+    rest = (
+        "In the others a wrong solution scores at least as high: a policy can gain there without being right."
+        if best[1] < 1
+        else "No wrong solution of these rows scores as high; others may."
+    )
     statement = (
         f"{best[0]} ranks the correct solution first in {best[1]:.1%} of {len(rows)} problems (chance: "
-        f"{chance:.1%}). A reward that does not will be overoptimised: what it prefers is not what is right."
+        f"{chance:.1%}). {rest}"
     )
     figure = Figure(
         lines, "rank", "share of problems with the correct solution at this rank or better", unit="share"

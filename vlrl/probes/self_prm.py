@@ -66,7 +66,9 @@ def measure(
         everything = precision_recall([pair for members in pairs.values() for pair in members])
         table.append([label, sum(votes) / len(votes), sum(chosen) / len(chosen), *everything, hard[0]])
         lines[label] = [
-            (float(place), precision_recall(pairs[kind])[0] or 0.0) for place, kind in enumerate(BINS)
+            (float(place), precision)
+            for place, kind in enumerate(BINS)
+            if (precision := precision_recall(pairs[kind])[0]) is not None
         ]
     last = table[-1]
     hard_words = (

@@ -11,8 +11,9 @@ releases the training only)."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +45,16 @@ def questions(row: Row, mode: str) -> list[Row]:
         out.append(replace(row, id=f"{row.id}/{place}", question=text, answer=part["answer"], target=""))
         before += SOLVED.format(**part)
     return out
+
+
+def in_order(levels: Iterable[str]) -> list[str]:
+    """Levels from easy to hard: numbers in them by value, so that 10 comes after 9."""
+
+    def key(level: str) -> list[Any]:
+        parts = re.split(r"(\d+(?:\.\d+)?)", level)  # text and numbers take turns
+        return [float(part) if place % 2 else part for place, part in enumerate(parts)]
+
+    return sorted(levels, key=key)
 
 
 def deltas(right: dict[tuple[str, str, str], list[float]], model: str, level: str) -> dict[str, float | None]:
@@ -82,7 +93,7 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int) -> ProbeResu
                     right[subject.name, level, mode].append(
                         float(all(len(group) and group.rollouts[0].correct for group in found))
                     )
-    return finding(right, labels, sorted(levels))
+    return finding(right, labels, in_order(levels))
 
 
 def finding(
