@@ -32,8 +32,9 @@ class TRPAPairs(AdvantageEstimator):
     its N rollouts.
 
     The mean over the rollouts of w times the group's mean over its pairs is the mean over all pairs, so that
-    a group without pairs counts nothing. A step without pairs: w = 1. Paper: Su et al. 2025, arXiv:2504.04524;
-    the release's h_list holds the pairs of all prompts. Deviates: there the pairs of a micro-batch.
+    a group without pairs counts nothing. A step without pairs: w = 1. Paper: Su et al. 2025,
+    arXiv:2504.04524; the release's h_list holds the pairs of all prompts. Deviates: there those of a
+    micro-batch.
     """
 
     provides = (SHARES,)
@@ -54,7 +55,7 @@ class TRPA(SequencePolicyLoss):
     over tokens of log pi - log pi_ref.
 
     Levels are the distinct rewards (correct / well-formed but wrong / unparseable / badly formed), only their
-    order counts; pairs whose better side is correct use `anisotropy` * beta. w is the advantage, `trpa.pairs`:
+    order counts; pairs whose better side is correct use `anisotropy` * beta. w is the advantage `trpa.pairs`,
     0 for a group without pairs, but 1 in a step without any, where a correct rollout has -log sigmoid(+s),
     another -log sigmoid(-s). Paper: Su et al. 2025, arXiv:2504.04524, eq. 8-12; the released code has
     anisotropy 2.5. The loss is per sequence: a group's loss on each of its members.
