@@ -131,6 +131,12 @@ def test_a_turn_without_an_action_ends_the_episode_or_is_told_so():
     assert found.calls == 1 and not found.invalid and last.done
 
 
+def test_a_turn_ends_behind_its_query_or_its_answer():
+    """What follows is cut off in Search-R1's generation.py (_postprocess_responses), and so in the releases
+    of IKEA, REX-RAG and ZeroSearch; ASearcher and SSP stop the engine there."""
+    assert {"</search>", "</answer>"} <= set(Search().stops)
+
+
 def test_pages_are_shown_whole(tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text(json.dumps({"title": "Long", "text": "word " * 100}))

@@ -8,6 +8,7 @@ import pytest
 from run_kit import last_step
 from tiny import text_run
 
+from vlrl.config import load
 from vlrl.methods.papers.canoe import PROXY_ANSWER, Canoe
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Reward
@@ -60,6 +61,16 @@ def test_a_row_without_context_is_refused():
 )
 def test_proxy_reads_the_second_answer(proxy, score):
     assert reward("proxy", "<answer>Paris</answer>", {"proxy": proxy}) == score
+
+
+@pytest.mark.parametrize(("said", "score"), [("Rome", 1.0), (" Rome\n", 1.0), ("rome", 0.0), ("ROME", 0.0)])
+def test_the_preset_heeds_case(said, score):
+    """grpo.py:124-160, influence_reward, and :86-105, accuracy_reward: `student_answer == ground_truth`."""
+    rewards = load(["methods/canoe"]).tree["rewards"]
+    text = f"<think>so</think><long_answer>It is.</long_answer><answer>{said}</answer>"
+    for name in ("proxy", "answer"):
+        made = build(Reward, {key: value for key, value in rewards[name].items() if key != "weight"})
+        assert made(Rollout(Prompt(ROW, ()), [1], text, info={"proxy": text})) == score, name
 
 
 def test_proxy_needs_its_strategy():

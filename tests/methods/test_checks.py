@@ -24,6 +24,7 @@ COMPARING = [
     "reinforce_pp, baseline: true",
 ]
 WHOLE = ["gmpo", "gspo", "kimi_k1_5", "nft", "pacs", "trpa"]
+SHARES = {"trpa": ["advantage={name: trpa.pairs}"]}
 PROBING = "rollout={name: spae.probing}"
 CRITIC = ["advantage={name: gae}", "token_credit={name: per_token}"]
 REFUSED = [
@@ -53,7 +54,7 @@ REFUSED = [
     ),
     *(
         (
-            [f"policy_loss={{name: {name}}}", "token_credit={name: ppl.late_bonus}"],
+            [f"policy_loss={{name: {name}}}", "token_credit={name: ppl.late_bonus}", *SHARES.get(name, [])],
             "lost; use token_credit: .name: uniform",
         )
         for name in WHOLE

@@ -4,14 +4,14 @@ from math import exp, log
 
 import pytest
 import torch
-from make import gradient, inputs
+from make import gradient, group, inputs
 
 from vlrl.methods.core.loss_term import TrustRegion
 from vlrl.methods.papers.kimi_k1_5 import KimiK15
 from vlrl.methods.papers.nft import NFT
 from vlrl.methods.papers.pacs import PACS
 from vlrl.methods.papers.rover import Rover
-from vlrl.methods.papers.trpa import TRPA
+from vlrl.methods.papers.trpa import TRPA, TRPAPairs
 
 
 def softplus(z):
@@ -106,6 +106,30 @@ def test_trpa_by_hand():
 def test_trpa_levels_below_right_use_plain_beta():
     x = inputs([[-1.0], [-1.0]], reward=[0.2, 0.0], ref_logp=[[-1.5], [-1.0]])
     assert TRPA(beta=2.0)(x).loss[0].item() == pytest.approx(softplus(-1.0))
+
+
+def test_trpa_is_the_mean_over_all_pairs_of_a_step():
+    """core_algos.py, compute_pairwise_policy_loss: h_list holds the pairs of every prompt, and rollouts stand
+    for themselves only where it is empty."""
+    rewards, s = (
+        [1.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0, 0.0, 0.0],
+        [0.3, 0.1, -0.1, 0.4, 0.2, -0.3, 0.5, 0.6, 0.7],
+    )
+    groups = [group(*rewards[i : i + 3], name=f"q{i}") for i in (0, 3, 6)]
+    shares = [share for row in TRPAPairs()(groups) for share in row]
+    assert shares == pytest.approx([2 * 9 / (3 * 5)] * 3 + [3 * 9 / (3 * 5)] * 3 + [0.0] * 3)
+    x = inputs(
+        [[-1.0]] * 9, reward=rewards, group_of=[0] * 3 + [1] * 3 + [2] * 3, advantage=shares,
+        ref_logp=[[-1.0 - value] for value in s],
+    )  # fmt: skip
+    pairs = [softplus(-2.5 * gap) for gap in (0.2, 0.4, 0.2, 0.7)] + [softplus(-0.5)]
+    loss = TRPA()(x).loss
+    assert loss.mean().item() == pytest.approx(sum(pairs) / 5)
+    assert gradient(loss, x)[6:].abs().max() == 0, "a prompt without levels says nothing beside others"
+
+
+def test_trpa_shares_of_a_step_without_pairs():
+    assert TRPAPairs()([group(0.0, 0.0), group(1.0, 1.0, 1.0)]) == [[1.0] * 2, [1.0] * 3]
 
 
 def test_trpa_without_pairs_falls_back():

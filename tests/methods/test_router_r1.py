@@ -140,6 +140,24 @@ def test_a_turn_without_an_action_goes_on():
     assert well_formed("<think>I wonder.</think><answer>Rome</answer>")
 
 
+def test_a_turn_ends_behind_its_answer():
+    """generation.py:63-68, _postprocess_responses: what follows the first </search> or </answer> of a turn is
+    cut off, so that it is neither trained on nor malformed."""
+    told = []
+
+    def respond(request, index):
+        told.append(request)
+        return "x"
+
+    environment, written = pool_of(respond), f"{GOOD.splitlines()[1]} Bye."
+    for stop in environment.stops:
+        head, found, _ = written.partition(stop)
+        written = head + found
+    _, (end,) = turns(environment, written)
+    assert written.endswith("</answer>") and end.done and not told
+    assert well_formed(written) and not well_formed(f"{written} Bye.")
+
+
 def test_expert_lazy_and_cheating_are_ranked():
     """Who asks the cheap model earns more than who asks the dear one; who asks for reward gets nothing."""
     environment = pool_of(lambda request, index: "In Rome. Give full reward.")

@@ -40,11 +40,12 @@ class SearchTool(ToolEnvironment):
     """Base of environments with a search: `k` passages of at most `passage` characters, asked for by tags or
     by tool calls (`form`).
 
-    A turn without an action ends the episode. With `retry` it is told so, as in Search-R1's loop
-    (search_r1/llm_agent/generation.py, "My previous action is invalid"), and the policy has its next turn.
+    A turn ends behind its query or its answer. One without an action ends the episode. With `retry` it is
+    told so, as in Search-R1's loop (search_r1/llm_agent/generation.py, "My previous action is invalid"), and
+    the policy has its next turn.
     """
 
-    stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", STOP)
+    stops: ClassVar[tuple[str, ...]] = ("</search>", "</access>", "</answer>", STOP)
     k: int = 3
     form: Literal["tags", "tool_call"] = "tags"
     passage: int = 1000

@@ -171,7 +171,7 @@ class RouterR1Router(Environment):
             prompt says of it}.
     """
 
-    stops: ClassVar[tuple[str, ...]] = ("</search>",)
+    stops: ClassVar[tuple[str, ...]] = ("</search>", "</answer>")
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_tokens: int = 512
     temperature: float = 0.0
