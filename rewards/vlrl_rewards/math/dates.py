@@ -136,7 +136,7 @@ class DatesByDecay(Graded):
                     hard_rate + (rate - hard_rate) min(1, t / hard_steps)    where row.meta["hard"] is true
 
     t is the step of the phase, from 1; with hard_steps 0 the rate of hard rows is hard_rate throughout.
-    Without a `hard_rate` all rows have `rate`. Paper: Time-R1, arXiv:2505.13508 (dynamic reward); released code:
+    Without a `hard_rate` all rows have `rate`. Paper: Time-R1, arXiv:2505.13508 (dynamic reward); code:
     ulab-uiuc/Time-R1, verl/trainer/main_ppo_s1_p2.py (0.07) and main_ppo_s1_p3.py (0.07 to 0.1 in 50 steps),
     commit 4078886. Raises ValueError for a rate of 0 or less and for negative `hard_steps`.
     """
