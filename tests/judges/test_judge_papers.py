@@ -238,7 +238,27 @@ def test_general_reasoner(tmp_path):
         {"name": "general_verifier", "judge": judge({}, ("Final Decision: Yes",))}, tmp_path / "y"
     )
     assert certain.score_group(group_of(long)) == [0.5]  # at most ten tokens count
-    assert final_answer("\\boxed{a} then \\boxed{\\frac{1}{2}}") == "\\frac{1}{2}" and final_answer("4") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("\\boxed{a} then \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("4", ""),
+        ("The answer is: 4\n", "4"),
+        ("The answer is: 4", ""),  # verifier.py:43-48: every pattern ends with a line break
+        ("Final Answer: 4\nAnswer: 5\nso", "5"),  # the last one that begins
+        ("Answer: 4\nFinal answer is: x < 5\n", "x < 5"),
+        ("Solution: Answer: 4\n", "4"),
+        ("ANSWER:\n\n4\n", "4"),
+        ("Answer: <<4>>\n", ""),
+        ("<answer>4</answer>\n", ""),  # a tag is no form of an answer there
+        ("\\boxed{} Answer: 4\n", "4"),
+        ("Answer: 4\n\\boxed{5}", "5"),
+    ],
+)
+def test_general_reasoner_answers(text, answer):
+    assert final_answer(text) == answer
 
 
 def test_perl_vl(tmp_path):

@@ -4,6 +4,7 @@ to choose from, by hand."""
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from make import run
@@ -108,7 +109,9 @@ def test_what_opens_a_branch(rules, count):
 
 def test_a_full_tree_is_done_after_the_last_check():
     branches, step, _ = grown(width=2)
-    assert step == 3 and len(branches) == 2 and all(branch.continues(3) for branch in branches)
+    # both opened at 0; the release compares 0 + 2 < step after the token at `step`, so at step 3: four tokens
+    assert step == 4 and len(branches) == 2 and all(branch.continues(4) for branch in branches)
+    assert grown(width=1)[1] == 4  # its root is born at 0 too
     assert grown(depth=2)[1] == 2
     _, _, few = grown(ahead=9)
     assert len(few) < len(grown(ahead=1)[2])  # longer requests are fewer
@@ -116,6 +119,46 @@ def test_a_full_tree_is_done_after_the_last_check():
 
 def test_the_same_tree_whatever_the_length_of_a_request():
     assert [b.ids[:7] for b in grown(ahead=1)[0]] == [b.ids[:7] for b in grown(ahead=9)[0]]
+
+
+def test_a_branch_beside_a_symbol_is_not_pruned():
+    """sample_filter.py:298-304: what is compared has no symbol as the parent's token at the fork."""
+    assert [1, 1, 1, 9, 1, 1, END] not in [branch.ids for branch in grown()[0]]
+    kept, _, _ = grown(spared=lambda token: token == 1)  # the parent says 1 where the branch says 9
+    assert [1, 1, 1, 9, 1, 1, END] in [branch.ids for branch in kept]
+    lost, _, _ = grown(spared=lambda token: token == 9)
+    assert [1, 1, 1, 9, 1, 1, END] not in [branch.ids for branch in lost]
+
+
+@pytest.mark.parametrize(
+    ("symbols", "spared"),
+    [
+        (
+            Latr().symbols,
+            {"7": True, " = ": True, "89": True, "98": False, "\n": True, "so": False, "+1": False},
+        ),
+        ("", {"7": False, " ": False}),
+    ],
+)
+def test_symbols(symbols, spared):
+    """A part of the text counts, a blank one too, as in the release."""
+    words = list(spared)
+    here = SimpleNamespace(policy=SimpleNamespace(decode=lambda ids: words[ids[0]]))
+    assert {word: Latr(symbols=symbols).is_symbol(here, n) for n, word in enumerate(words)} == spared
+
+
+def test_the_schedule_counts_steps_from_one():
+    """trainer/ppo/ray_trainer.py begins with global_steps 1: the tenth step is the first with the second
+    share."""
+    made = text_run(
+        ["methods/latr"], ["rollout.share=[[0, 1.0], [2, 0.0]]", "sampling.max_tokens=8"], engine="hf"
+    )
+    prompt = made.prompt_template(made.rows["arithmetic"][0])
+    for done, trees in ((0, True), (1, False)):
+        made.phase_step = done
+        (found,) = made.rollout([prompt], [2], StepView.between_steps(made))
+        assert any(FROM_TREE.get(r) for r in found) == trees
+    made.close()
 
 
 def test_shares():

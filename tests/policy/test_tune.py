@@ -10,10 +10,12 @@ import torch
 from samples import PROMPTS, groups_of, policy_of
 from transformers import AutoModelForImageTextToText
 
+from vlrl.config import load
 from vlrl.config.settings import settings_of
 from vlrl.methods.core.aux_tensor import RefLogp
 from vlrl.methods.core.trainable import Full, LoRA, Parts
 from vlrl.plugins.registry import ConfigError, build
+from vlrl.plugins.stages import Trainable
 from vlrl.policy import Family, Policy
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.trainer.step.optim import make_accelerator
@@ -45,6 +47,24 @@ def test_learning_rates_by_part_and_name() -> None:
     assert names_of["model.language_model.embed_tokens.weight"] == 0.0
     assert names_of["model.language_model.norm.weight"] is None
     assert id(policy.model.model.language_model.norm.weight) in rate  # the run's own rate
+
+
+@pytest.mark.parametrize(
+    ("preset", "tower", "merger"),
+    [
+        ("mm_eureka", False, False),  # freeze_prefix visual: visual.merger begins so too
+        ("reinforced_reasoning_for_embodied_planning", False, False),
+        ("univg_r1", False, False),  # vision_modules_keywords: all names with "visual"
+        ("btl_ui", True, False),  # freeze_vit false, freeze_aligner its default
+    ],
+)
+def test_what_releases_freeze(preset: str, tower: bool, merger: bool) -> None:
+    policy = policy_of("qwen2_5_vl")
+    build(Trainable, load([f"methods/{preset}"]).tree["trainable"])(policy)
+    learns = {name: parameter.requires_grad for name, parameter in policy.model.named_parameters()}
+    assert learns["model.visual.blocks.0.norm1.weight"] == tower
+    assert learns["model.visual.merger.mlp.0.weight"] == merger
+    assert learns["model.language_model.norm.weight"]
 
 
 def test_full_applies_no_decay_to_vectors() -> None:

@@ -19,8 +19,9 @@ from vlrl_rewards.parsing import strip_thinking
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _TAGGED = re.compile(r"<answer>([^<]*)</answer>")
-_SAID = re.compile(
-    r"(?:final answer(?: is)?|the answer is|the solution is|answer|solution):\s*([^\n<]+)", re.IGNORECASE
+_SAID = tuple(
+    re.compile(rf"{words}:\s*((?:[^\n<]|<(?!<))*)\n", re.IGNORECASE)
+    for words in ("final answer", "final answer is", "the answer is", "answer", "solution", "the solution is")
 )
 
 
@@ -33,8 +34,8 @@ class GeneralVerifier(JudgedAnswer):
         r = 1 - 0.05 min(|tokens of the answer - tokens of the reference|, 10)  where the verdict is yes
         r = 0 where it is no,  -0.5 without an answer
 
-    The answer is the last `\\boxed{}`, else the last answer tag, else what stands behind the last "The answer
-    is:".
+    The answer is the last `\\boxed{}`, else the line behind the last "Answer:", "Solution:", "The answer is:"
+    or the like, which must end with a line break.
     Paper: Ma et al. 2025 (General-Reasoner), arXiv:2505.14652; released code: TIGER-AI-Lab/General-Reasoner
     at 007e44cb, verifier.py. Deviates: only the response is searched (there the last 1,024 tokens with the
     prompt); the texts are fenced; a reply without a verdict leaves no score (there it is 0); without a run
@@ -80,10 +81,14 @@ class GeneralVerifier(JudgedAnswer):
 
 
 def final_answer(text: str) -> str:
-    """The answer that a response gives: the last box, else the last answer tag, else the text behind the last
-    "The answer is:"; "" without any."""
-    found = _BOXED.findall(text) or _TAGGED.findall(text) or _SAID.findall(text)
-    return found[-1].strip() if found else ""
+    """The answer that a response gives: the last box, else the whole line behind the last "The answer is:";
+    "" without any."""
+    boxes = _BOXED.findall(text)
+    if boxes and boxes[-1]:
+        return boxes[-1].strip()
+    lines = text[: text.rfind("\n") + 1]
+    said = [(found.start(), found[1]) for form in _SAID for found in form.finditer(lines)]
+    return max(said, key=lambda one: one[0])[1].strip() if said else ""
 
 
 @register("judged_reference")

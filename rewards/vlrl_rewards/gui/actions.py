@@ -17,8 +17,8 @@ from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
 from vlrl_rewards.points.points import distance, inside, is_box
-from vlrl_rewards.puzzles.plans import word_f1
 from vlrl_rewards.recognition.classification import normal_label
+from vlrl_rewards.text.metrics import f_score
 from vlrl_rewards.text.process import section
 
 _NAME_KEYS = ("action", "action_type", "function", "name", "type")
@@ -163,6 +163,12 @@ def direction_argument(action: Mapping[str, Any]) -> str:
     )
 
 
+def word_set_f1(a: str, b: str) -> float:
+    """F1 of the sets of words of two texts, in [0, 1]: a repeated word counts once."""
+    words_a, words_b = set(a.split()), set(b.split())
+    return f_score(len(words_a & words_b), len(words_a), len(words_b))
+
+
 @verifier("gui_action", "gui")
 @register("gui_action")
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +178,7 @@ class GuiAction(Graded):
         r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
 
     Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like:
-    word F1 of the texts >= `text_f1`; scroll: the same direction. Paper: UI-R1, arXiv:2503.21620, eq. 3-5
+    F1 of the sets of words >= `text_f1`; scroll: the same direction. Paper: UI-R1, arXiv:2503.21620, eq. 3-5
     (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
     BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx / W, dy / H) < `relative` from the gold
     point). Deviates: rewards/DEVIATIONS.md. Range [0, 1]. Gold: {"action": "click", "box": [...] or "point":
@@ -254,7 +260,7 @@ class GuiAction(Graded):
         if name == "scroll":
             return direction_argument(action) == direction_argument(target)
         if name in self.worded or (text_argument(target) and self.compared == "all"):
-            return word_f1(text_argument(action), text_argument(target)) >= self.text_f1
+            return word_set_f1(text_argument(action), text_argument(target)) >= self.text_f1
         return True
 
     def hits(

@@ -135,8 +135,8 @@ class DatesByDecay(Graded):
         rate(row) = rate                                                     for other rows
                     hard_rate + (rate - hard_rate) min(1, t / hard_steps)    where row.meta["hard"] is true
 
-    t is the step of the phase; with hard_steps 0 the rate of hard rows is hard_rate throughout. Without a
-    `hard_rate` all rows have `rate`. Paper: Time-R1, arXiv:2505.13508 (dynamic reward); released code:
+    t is the step of the phase, from 1; with hard_steps 0 the rate of hard rows is hard_rate throughout.
+    Without a `hard_rate` all rows have `rate`. Paper: Time-R1, arXiv:2505.13508 (dynamic reward); code:
     ulab-uiuc/Time-R1, verl/trainer/main_ppo_s1_p2.py (0.07) and main_ppo_s1_p3.py (0.07 to 0.1 in 50 steps),
     commit 4078886. Raises ValueError for a rate of 0 or less and for negative `hard_steps`.
     """
@@ -158,7 +158,7 @@ class DatesByDecay(Graded):
             return self.rate
         if not self.hard_steps:
             return self.hard_rate
-        step = self.run.phase_step if self.is_set_up else 0
+        step = self.run.phase_step + 1 if self.is_set_up else 0
         return self.hard_rate + (self.rate - self.hard_rate) * min(1.0, step / self.hard_steps)
 
 

@@ -48,6 +48,21 @@ def test_arguments_are_compared_of_all_actions_or_of_clicks_alone(gold, answer, 
         assert GuiAction(compared=compared, radius=5).verify(gold, text, spaces=spaces).score == score
 
 
+@pytest.mark.parametrize(
+    ("said", "gold", "score"),
+    [
+        ("no no no no shoes", "red shoes", 1),  # sets {no, shoes}, {red, shoes}: F1 1/2; with repetition 2/7
+        ("a b c d", "a a a a", 0),  # sets 1/4 and 1: F1 2/5
+        ("Red Shoes", "red shoes", 1),
+        ("blue", "red shoes", 0),
+    ],
+)
+def test_typed_texts_are_sets_of_words(said, gold, score):
+    """r1gui.py:7-30 @ d43eea2 and reward_fn.py:163-184 @ 3ad21ff: the F1 is of sets, at least 0.5."""
+    action = f'<answer>{{"action": "type", "text": "{said}"}}</answer>'
+    assert GuiAction().verify({"action": "type", "text": gold}, action).score == score
+
+
 def test_a_gold_text_is_needed_only_where_texts_are_compared():
     gold, text = {"action": "type"}, '<answer>{"action": "type", "text": "rain"}</answer>'
     assert GuiAction(compared="clicks").verify(gold, text).score == 1

@@ -259,7 +259,7 @@ def test_hard_dates_decay_more_slowly_and_approach_the_rate_over_the_steps():
     assert score(spec, "2016-05", "<answer>2016-09</answer>") == pytest.approx(math.exp(-0.4))  # not marked
     assert score(spec, "2016-05", "<answer>2016-09</answer>", hard=True) == pytest.approx(math.exp(-0.28))
     reward = build(Reward, spec | {"hard_steps": 50})
-    reward.setup(SimpleNamespace(phase_step=25))
+    reward.setup(SimpleNamespace(phase_step=24))  # the 25th step; the release counts from 1
     row = Row("q", "?", answer="2016-05", meta={"hard": True})
     rollout = Rollout(Prompt(row, ()), [1], text="<answer>2016-09</answer>")
     assert reward(rollout) == pytest.approx(math.exp(-0.085 * 4))  # half way from 0.07 to 0.1

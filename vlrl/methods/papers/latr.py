@@ -67,8 +67,9 @@ class Lookahead:
     A runner-up token with p2 > `absolute` and p1 - p2 < `relative` opens a branch while there are fewer than
     `width`, the more likely one first. A branch whose first r tokens have an edit distance / r below
     `distance` to its parent's tokens at the same positions is pruned with its descendants, for each r in
-    `checks`. Tokens that end an answer (`end_ids`) open no branch. The tree grows up to `depth` tokens, or
-    until it has `width` branches that are all past the last check.
+    `checks`; one whose parent's token at the fork is `spared` stays. Tokens that end an answer (`end_ids`)
+    open no branch. The tree grows up to `depth` tokens, or until it has `width` branches that are all two
+    tokens past the last check.
     """
 
     width: int
@@ -78,6 +79,7 @@ class Lookahead:
     checks: tuple[int, ...]
     depth: int
     end_ids: frozenset[int]
+    spared: Callable[[int], bool] = lambda token: False
     pruned: list[int] = field(default_factory=list)  # branches pruned, step by step
 
     def grow(
@@ -106,9 +108,8 @@ class Lookahead:
             for similar in [branch for branch in branches if self.too_similar(branch, step)]:
                 branches = [branch for branch in branches if not branch.descends_from(similar)]
             self.pruned.append(before - len(branches))
-            if len(branches) >= self.width and step - max(branch.start for branch in branches) > max(
-                self.checks
-            ):
+            youngest = max(0, *(branch.start for branch in branches))
+            if len(branches) >= self.width and step - youngest > max(self.checks) + 1:
                 break
         return branches, step
 
@@ -146,6 +147,7 @@ class Lookahead:
         own, parents = branch.ids[branch.start : step], branch.parent.ids[branch.start : step]
         return (
             not self.end_ids & {*own, *parents}
+            and not self.spared(parents[0])
             and Levenshtein.distance(own, parents) / length < self.distance
         )
 
@@ -164,8 +166,9 @@ class Latr(Branching):
     opens at an end token.
 
     Attributes:
-        share: eta: (from step of the phase, value) pairs.
+        share: eta: (from step of the phase, value) pairs; the first step is 1.
         checks: After so many tokens r, a branch with edit distance / r < `distance` to its parent is pruned.
+        symbols: Not where the parent's token at the fork is part of this text, or blank; "": everywhere.
         depth: Tokens of the tree at most.
         ahead: Greedy tokens of a request, with their alternatives: the same tree as inside the generator, but
             some of them are not used.
@@ -175,6 +178,7 @@ class Latr(Branching):
     relative: float = 0.15
     distance: float = 0.4
     checks: tuple[int, ...] = (20, 30, 50)
+    symbols: str = "+-*/\\<>=()[]{}_^&%$0123456789"
     share: tuple[tuple[int, float], ...] = ((0, 1.0), (10, 0.75), (20, 0.5), (80, 0.25), (200, 0.0))
     depth: int = 512
     ahead: int = 64
@@ -202,15 +206,15 @@ class Latr(Branching):
         return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
-        share = {"latr/share": self.eta(self.run.phase_step)} if self.is_set_up else {}
+        share = {"latr/share": self.eta(self.run.phase_step + 1)} if self.is_set_up else {}
         return {**share, **self.state.totals("latr")}
 
     def eta(self, step: int) -> float:
-        """The share of a group that comes from a tree."""
+        """The share of a group that comes from a tree, at a step counted from 1."""
         return [value for start, value in self.share if start <= step][-1]
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
-        eta = self.eta(run.phase_step)
+        eta = self.eta(run.phase_step + 1)
         trees = self.grown(prompts, [round(eta * count) for count in counts], run)
         requests: list[Request] = []
         from_trees: list[list[Rollout]] = []
@@ -242,7 +246,14 @@ class Latr(Branching):
             if width:
                 depth = min(self.depth, run.sampling(prompt, 0).max_tokens - 1)
                 rules = Lookahead(
-                    width, self.absolute, self.relative, self.distance, self.checks, depth, end_ids
+                    width,
+                    self.absolute,
+                    self.relative,
+                    self.distance,
+                    self.checks,
+                    depth,
+                    end_ids,
+                    partial(self.is_symbol, run),
                 )
                 rulebook[place] = rules
                 growing[place] = rules.grow(partial(self.greedy, run, prompt))
@@ -253,6 +264,10 @@ class Latr(Branching):
             pruned=sum(sum(rules.pruned) for rules in rulebook.values()),
         )
         return [trees.get(place, ([], 0)) for place in range(len(prompts))]
+
+    def is_symbol(self, run: SamplingContext, token: int) -> bool:
+        """Whether a token is blank or part of `symbols`."""
+        return bool(self.symbols) and run.policy.decode([token]).strip() in self.symbols
 
     def greedy(self, run: SamplingContext, prompt: Prompt, ids: Sequence[int]) -> Request:
         """A request for `ahead` more tokens after `ids`, the most likely ones, with their alternatives."""
