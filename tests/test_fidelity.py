@@ -17,9 +17,9 @@ ROOT = folders()[-1]
 MAX_OURS = 2
 PRESETS = sorted(f"methods/{path.stem}" for path in (ROOT / "methods").glob("*.yaml"))
 SETTINGS = (
-    "group_size", "num_minibatches", "ppo_epochs", "sampling", "reward_shaping", "group_filters", "advantage",
-    "token_credit", "policy_loss", "token_weights", "loss_terms", "loss_aggregation", "callbacks.critic",
-    "optimizer",
+    "group_size", "num_minibatches", "ppo_epochs", "sampling", "logp_temperature", "reward_shaping",
+    "group_filters", "advantage", "token_credit", "policy_loss", "token_weights", "loss_terms",
+    "loss_aggregation", "callbacks.critic", "optimizer",
 )  # fmt: skip
 STATED = (
     "group_size", "num_minibatches", "advantage", "token_credit", "policy_loss", "loss_aggregation",
@@ -103,6 +103,15 @@ def test_a_preset_of_released_code_rests_on_its_trainer(preset):
         slot, _, key = path.partition(".")
         value = (config.tree.get(slot) or {}).get(key) if key else config.tree.get(slot)
         assert value is not None, f"{preset}: {path} is neither the trainer's nor the preset's"
+
+
+@pytest.mark.parametrize("preset", CODE)
+def test_where_samples_are_hot_or_cold_the_temperature_of_log_probs_is_stated(preset):
+    """TRL before 0.16, OpenRLHF before 0.6.2 and VLM-R1 sample at a temperature and train at 1."""
+    tree = load([preset]).tree
+    hot = (tree.get("sampling") or {}).get("temperature", 1.0) != 1.0
+    if hot and (tree.get("optimizer") or {}).get("lr", 0) > 0:
+        assert "logp_temperature" in tree, f"{preset}: say logp_temperature, with its source"
 
 
 @pytest.mark.parametrize("preset", CODE)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from kit import collected, open_run, weights
 
-from vlrl.methods.common.token_memory import TokenMemory, key_of
+from vlrl.methods.common.token_memory import TokenMemory, key_of, keys_of
 from vlrl.policy.policy import Policy
 from vlrl.trainer.step.loop import assign, learn
 from vlrl.types import Group
@@ -129,15 +129,14 @@ def test_memory_is_bounded_and_knows_rollouts_by_all_that_matters(tmp_path):
     )
     assert torch.equal(memory(run, run.policy.model, batch, lambda part: values_BT), values_BT)
     last = batch.rollouts[-1]
-    assert sum(len(known) for known in memory._known.values()) <= 10 and key_of(last) in memory._known
+    assert sum(len(known) for known in memory._known.values()) <= 10 and keys_of(batch)[-1] in memory._known
     changes = (
         {"ids": [*last.ids[:-1], last.ids[-1] + 1]},
-        {"temperature": 0.5},
         {"loss_mask": [False] * len(last)},
         {"prompt": groups[0].prompt},
     )
-    assert len({key_of(replace(last, **change)) for change in ({}, *changes)}) == 5 and key_of(
-        replace(last, signals={}, logp=[])
-    ) == key_of(last)
+    known = {key_of(replace(last, **change), [1.0]) for change in ({}, *changes)}
+    assert len(known | {key_of(last, [0.5])}) == 5
+    assert key_of(replace(last, signals={}, logp=[]), [1.0]) == key_of(last, [1.0])
     with pytest.raises(ValueError, match="remember is -1"):
         replace(run.aux_tensors["ref_logp"], remember=-1)

@@ -188,8 +188,11 @@ def test_another_tokenizer_behind_an_endpoint(server, tmp_path):
 
 def test_temperatures_that_a_server_does_not_know(server, tmp_path):
     run = text_run(["methods/grpo"], served(server, extra=[f"output={tmp_path}", "sampling.temperature=0.7"]))
-    with pytest.raises(ConfigError, match=r"sampling.temperature=1"):
+    with pytest.raises(ConfigError, match=r"at 0.7; set sampling.temperature=1 or logp_temperature=1"):
         steps(run, 1)
+    at_one = ["sampling.temperature=0.7", "logp_temperature=1.0"]
+    run = text_run(["methods/grpo"], served(server, extra=[f"output={tmp_path / 'one'}", *at_one]))
+    assert steps(run, 1)[0]["teacher/failed"] == 0
     with pytest.raises(ConfigError, match="whole vocabulary"):
         text_run(["methods/grpo"], served(server, "full", extra=[f"output={tmp_path}"]))
 

@@ -103,7 +103,8 @@ class Settings:
     `prompts_per_step` counts over all ranks; each step trains on that many groups of `group_size` rollouts in
     `num_minibatches` optimizer steps, `ppo_epochs` times over. `micro_batch_tokens` bounds a micro-batch
     (prompt once per group plus completions). `sequence_parallel` ranks train on the same rows, each on a
-    slice of every row; it divides the number of ranks.
+    slice of every row; it divides the number of ranks. Log-probs and entropies of the loss are of
+    softmax(logits / `logp_temperature`); "sampling": what each token was sampled at.
     `error_limit` is the share of rollouts whose rewards may raise before the run stops, `row_error_limit` the
     share of drawn rows that may be unusable (at least 10 of them); `max_refill_rounds` bounds the refilling
     after group filters.
@@ -114,6 +115,7 @@ class Settings:
     prompts_per_step: int = 4
     num_minibatches: int = 1
     ppo_epochs: int = 1
+    logp_temperature: Literal["sampling"] | float = "sampling"
     micro_batch_tokens: int = 8192
     sequence_parallel: int = 1
     max_prompt_tokens: int = 4096
@@ -137,6 +139,11 @@ class Settings:
             raise ValueError(
                 f"num_minibatches={self.num_minibatches} does not divide "
                 f"prompts_per_step={self.prompts_per_step}; use one of {sorted(near[:6])}"
+            )
+        if self.logp_temperature != "sampling" and not 0 < self.logp_temperature <= 1000:
+            raise ValueError(
+                f"logp_temperature is {self.logp_temperature}; allowed: sampling, or a number above 0 up to "
+                "1000"
             )
         for name in ("error_limit", "row_error_limit"):
             if not 0 <= getattr(self, name) <= 1:

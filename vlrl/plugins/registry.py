@@ -247,6 +247,11 @@ def _invalid(value: Any, hint: Any, error: Exception) -> str:
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
     said = error.errors()[0]["msg"] if hasattr(error, "errors") else "nested too deeply"
     text = f"{shown} is not valid: {said}"
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    words = [repr(word) for part in choices if get_origin(part) is Literal for word in get_args(part)]
+    if words:
+        others = ["a number" if part in (int, float) else str(part) for part in choices if not get_args(part)]
+        return f"{shown} is not valid: expected {' or '.join([*words, *others])}"
     if get_origin(hint) is not Literal:
         text += f" (type {hint.__name__ if type(hint) is type else hint})"
     return (
@@ -303,9 +308,10 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
                 )
         except (ValidationError, RecursionError) as error:
             raise ConfigError(f"{where}.{key}: {_invalid(value, hint, error)}") from None
-        if isinstance(value, bool) and hint in (int, float):
+        if isinstance(value, bool) and (hint in (int, float) or (float in parts and bool not in parts)):
+            kind = hint.__name__ if isinstance(hint, type) else hint
             raise ConfigError(
-                f"{where}.{key}: {str(value).lower()} is not valid: expected a number (type {hint.__name__})"
+                f"{where}.{key}: {str(value).lower()} is not valid: expected a number (type {kind})"
             )
         if not _is_finite(kwargs[key]) and key not in getattr(cls, "unbounded", "").split():
             raise ConfigError(f"{where}.{key}: {str(value)[:80]} is not valid: expected a finite number")

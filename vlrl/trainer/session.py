@@ -186,7 +186,7 @@ class Session(PhaseAttributes):
 
     def batch(self, groups: Sequence[Group]) -> TokenBatch:
         """The groups as the input of `policy.forward`. Raises ValueError for an empty completion."""
-        return make_batch(groups, self.policy.pad_id, self.policy.device)
+        return make_batch(groups, self.policy.pad_id, self.policy.device, self.settings.logp_temperature)
 
     def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
         """The groups in pieces of `micro_batch_tokens`, one `batch` each. Ranks may have different

@@ -109,11 +109,14 @@ class ServedTeacher:
     def ask(self, rollout: Rollout, k: int) -> tuple[ScoreAsk, Aligned | None]:
         """The request about a rollout. With pictures its completion goes as text, without the end of the
         turn. Raises NoHintError and UnalignedError."""
-        temperatures = rollout.temperature if isinstance(rollout.temperature, list) else [rollout.temperature]
+        own = self.run.settings.logp_temperature
+        told = rollout.temperature if own == "sampling" else own
+        temperatures = told if isinstance(told, list) else [told]
         if any(value not in (0, 1) for value in temperatures):
             raise ConfigError(
-                f"teacher: a served one gives log-probs at temperature 1, and rollouts were sampled at "
-                f"{temperatures[0]}; set sampling.temperature=1, or load the teacher (model: FOLDER)"
+                f"teacher: a served one gives log-probs at temperature 1, and the policy's are at "
+                f"{temperatures[0]}; set sampling.temperature=1 or logp_temperature=1, or load the teacher "
+                "(model: FOLDER)"
             )
         policy, prompt = self.run.policy, replace(self.config.shown(rollout.prompt), train=None)
         if self.encoder is not None and self.aligner is not None:

@@ -21,8 +21,8 @@ class TokenMemory:
     """Remembers one number per token of each rollout, of the last `capacity` tokens that it was asked for
     (float32, 4 bytes each).
 
-    A rollout is known by its prompt, token ids, loss mask and temperature. The numbers are forgotten when the
-    weights of `model` change: another module, or one of its frozen parameters written in place. Edge: weights
+    A rollout is known by its prompt, token ids, loss mask and temperatures. The numbers are forgotten when
+    the weights of `model` change: another module, or one of its frozen parameters written in place. Edge: weights
     that are sharded over processes are not remembered for, since their forward pass is a collective that all
     ranks must make. `hits` and `misses` count rollouts.
     """
@@ -43,7 +43,7 @@ class TokenMemory:
         if not self.capacity or run.state_sharded:
             return compute(batch)
         self._forget_if_changed(model)
-        keys = [key_of(rollout) for rollout in batch.rollouts]
+        keys = keys_of(batch)
         found = {key: self._known[key] for key in keys if key in self._known}
         key = iter(keys)
         missing = [
@@ -53,11 +53,11 @@ class TokenMemory:
         self.misses += sum(key not in found for key in keys)
         if len(missing) == len(batch.groups):
             values_BT = compute(batch)
-            self._store(batch.rollouts, values_BT, found)
+            self._store(batch, values_BT, found)
             return values_BT
         if missing:
             part = run.batch(missing)
-            self._store(part.rollouts, compute(part), found)
+            self._store(part, compute(part), found)
         values_BT = batch.temperature_BT.new_zeros(batch.ids_BT.shape)
         for b, one in enumerate(keys):
             values_BT[b, : len(found[one])] = values_BT.new_tensor(found[one])
@@ -65,11 +65,8 @@ class TokenMemory:
                 self._known.move_to_end(one)
         return values_BT
 
-    def _store(
-        self, rollouts: Sequence[Rollout], values_BT: Tensor, found: dict[bytes, array[float]]
-    ) -> None:
-        for rollout, row in zip(rollouts, values_BT.detach().float().cpu()):
-            key = key_of(rollout)
+    def _store(self, batch: TokenBatch, values_BT: Tensor, found: dict[bytes, array[float]]) -> None:
+        for key, rollout, row in zip(keys_of(batch), batch.rollouts, values_BT.detach().float().cpu()):
             if key not in self._known:
                 self._known[key] = array("f", row[: len(rollout)].tolist())
                 self._tokens += len(rollout)
@@ -90,12 +87,18 @@ def check_capacity(tokens: int) -> None:
         raise ValueError(f"remember is {tokens}; it must be 0 (none) or a number of tokens")
 
 
-def key_of(rollout: Rollout) -> bytes:
+def keys_of(batch: TokenBatch) -> list[bytes]:
+    """A key for each rollout of the batch."""
+    rows = batch.temperature_BT.tolist()
+    return [key_of(rollout, row[: len(rollout)]) for rollout, row in zip(batch.rollouts, rows)]
+
+
+def key_of(rollout: Rollout, temperatures: Sequence[float]) -> bytes:
     """A hash of everything that the log-probs of a rollout's tokens depend on, besides weights."""
     parts = (
         rollout.prompt.for_training.key,
         list(rollout.ids),
         rollout.loss_mask and list(map(bool, rollout.loss_mask)),
-        rollout.temperature,
+        temperatures,
     )
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()

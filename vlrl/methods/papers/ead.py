@@ -5,9 +5,8 @@ its end.
 
 Paper: Yang et al. 2025 (EAD), arXiv:2510.05251; checked against annealed_sampling.py of the release, mode
 "negexp", and its script: start 1.2, end 0.1, decay 25, grow 5, max_decay 40000, warm 10, unit 20 tokens.
-Deviates: the release takes log-probs at temperature 1, and the paper corrects for the difference by truncated
-importance sampling; here the trainer scales its logits token by token as the sampler did, so that ratios are
-of one distribution. Temperatures are rounded to hundredths.
+The release takes log-probs at temperature 1 (`logp_temperature: 1.0`), and the paper corrects for the
+difference by truncated importance sampling (`tis`). Deviates: temperatures are rounded to hundredths.
 """
 
 from __future__ import annotations

@@ -335,8 +335,6 @@ class Saffron1Model(Callback):
         for row, rollout in enumerate(batch.rollouts):
             for end, value in labels[id(rollout)].items():
                 target_BT[row, end - 1], mask_BT[row, end - 1] = value, 1.0
-        temperature_BT = torch.ones_like(reward_BT)  # the forward pass divides by it
-        for row, rollout in enumerate(batch.rollouts):
-            temperature_BT[row, : len(rollout)] = torch.tensor(rollout.temperature, device=reward_BT.device)
-        result: Tensor = ((reward_BT * temperature_BT - target_BT).square() * mask_BT).sum()
+        taken_BT = reward_BT * batch.temperature_BT  # the forward pass divides by it
+        result: Tensor = ((taken_BT - target_BT).square() * mask_BT).sum()
         return result

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from vlrl.methods.core.token_weight import engine_mask
 from vlrl.plugins.stages import AuxTensor
@@ -34,7 +34,12 @@ class MiniBatch:
     loss_denominators: Denominators
 
 
-def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str = "cpu") -> TokenBatch:
+def make_batch(
+    groups: Sequence[Group],
+    pad_id: int,
+    device: torch.device | str = "cpu",
+    logp_temperature: Literal["sampling"] | float = "sampling",
+) -> TokenBatch:
     """Pad the completions of whole groups to one rectangle. Raises ValueError for an empty completion or
     batch."""
     groups = list(groups)
@@ -59,7 +64,7 @@ def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str 
         ids_BT[b, :n] = torch.tensor(rollout.ids)
         mask_BT[b, :n] = True
         loss_mask_BT[b, :n] = True if rollout.loss_mask is None else torch.tensor(rollout.loss_mask)
-        temperature_BT[b, :n] = torch.as_tensor(rollout.temperature, dtype=torch.float32)
+        temperature_BT[b, :n] = sampled_at(rollout) if logp_temperature == "sampling" else logp_temperature
         prompt = rollout.prompt.for_training
         if prompt.key not in index_of:
             index_of[prompt.key] = len(prompts)
@@ -69,6 +74,11 @@ def make_batch(groups: Sequence[Group], pad_id: int, device: torch.device | str 
         tensor.to(device) for tensor in (torch.tensor(index_B), ids_BT, mask_BT, loss_mask_BT, temperature_BT)
     ]
     return TokenBatch(groups, prompts, *tensors)
+
+
+def sampled_at(rollout: Rollout) -> Tensor:
+    """The temperature of the rollout's tokens: a number, or (T,)."""
+    return torch.as_tensor(rollout.temperature, dtype=torch.float32)
 
 
 def per_token(
@@ -171,7 +181,7 @@ def loss_inputs(
     rollouts that have none yet.
     """
     known = phase.aux_tensors
-    batch = make_batch(groups, policy.pad_id, policy.device)
+    batch = make_batch(groups, policy.pad_id, policy.device, phase.settings.logp_temperature)
     rollouts = batch.rollouts
     needs = [name for name in phase.objective.needs if name in known]
     in_forward = {name: known[name] for name in needs if known[name].in_forward}
@@ -223,14 +233,18 @@ def dummy_batch(policy: Policy, phase: PhasePlan) -> LossInputs:
 
 
 def engine_metrics(x: LossInputs) -> Sums:
-    """Sums for the log: over trained tokens the entropy (nats); over those that the engine sampled its
-    distance from the trainer (k3 KL, mean |log ratio|)."""
+    """Sums for the log: over trained tokens the entropy (nats); over those that the engine sampled at the
+    temperature of the trainer's log-probs its distance from the trainer (k3 KL, mean |log ratio|)."""
     mask_BT = x.mask_BT > 0
     count = float(mask_BT.sum())
     sums: Sums = {}
     if "entropy" in x.aux_tensors:
         sums["entropy"] = (x.aux_tensors["entropy"].detach()[mask_BT].sum().item(), count)
     sampled_BT = engine_mask(x)
+    for b, rollout in enumerate(x.batch.rollouts):
+        sampled_BT[b, : len(rollout)] &= x.batch.temperature_BT[b, : len(rollout)] == sampled_at(rollout).to(
+            sampled_BT.device
+        )
     if sampled_BT.any():
         log_ratio, count = (x.old_logp_BT - x.sampled_logp_BT).detach()[sampled_BT], float(sampled_BT.sum())
         sums["engine/kl"] = ((torch.expm1(log_ratio) - log_ratio).sum().item(), count)
@@ -255,7 +269,7 @@ def add_signals(policy: Policy, phase: PhasePlan, groups: Sequence[Group], names
     ]
     known = phase.aux_tensors
     for micro in split_micro_batches(todo, phase.settings.micro_batch_tokens, partial(cost, policy)):
-        batch = make_batch(micro, policy.pad_id, policy.device)
+        batch = make_batch(micro, policy.pad_id, policy.device, phase.settings.logp_temperature)
         in_forward = [name for name in wanted if known[name].in_forward]
         with torch.no_grad():
             out = policy.forward(batch, [known[name] for name in in_forward])
