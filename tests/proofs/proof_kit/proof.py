@@ -40,8 +40,8 @@ KINDS = ("method", "recipe", "probe")
 DIRECTIONS = ("up", "down", "changes")
 TRAINER_SETTINGS = (  # what a trainer (configs/base/trainers) and its script set
     "num_minibatches", "ppo_epochs", "logp_temperature", "sampling.temperature", "sampling.top_p",
-    "sampling.top_k", "reward_shaping.kl", "advantage.eps", "advantage.unbiased", "advantage.scale", "policy_loss",
-    "loss_terms.kl", "loss_terms.entropy", "loss_aggregation", "optimizer.weight_decay",
+    "sampling.top_k", "reward_shaping.kl", "advantage.eps", "advantage.unbiased", "advantage.scale",
+    "policy_loss", "loss_terms.kl", "loss_terms.entropy", "loss_aggregation", "optimizer.weight_decay",
     "optimizer.betas", "optimizer.eps", "optimizer.min_lr_share", "optimizer.max_grad_norm",
 )  # fmt: skip
 PLAIN = {"advantage": ("grpo",), "policy_loss": ("ppo_clip", "policy_gradient")}  # others are mechanisms

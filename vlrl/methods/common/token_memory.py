@@ -22,9 +22,9 @@ class TokenMemory:
     (float32, 4 bytes each).
 
     A rollout is known by its prompt, token ids, loss mask and temperatures. The numbers are forgotten when
-    the weights of `model` change: another module, or one of its frozen parameters written in place. Edge: weights
-    that are sharded over processes are not remembered for, since their forward pass is a collective that all
-    ranks must make. `hits` and `misses` count rollouts.
+    the weights of `model` change: another module, or one of its frozen parameters written in place. Edge:
+    weights that are sharded over processes are not remembered for, since their forward pass is a collective
+    that all ranks must make. `hits` and `misses` count rollouts.
     """
 
     def __init__(self, capacity: int) -> None:
