@@ -179,6 +179,10 @@ class FamilyView(Protocol):
     def model(self) -> str:
         """Folder or hub id of its weights; "" for a tiny one made at random."""
 
+    @property
+    def dtype(self) -> str:
+        """The type of its matrix products."""
+
 
 class OptimizerView(Protocol):
     """The optimizer's numbers."""

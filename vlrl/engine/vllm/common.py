@@ -185,10 +185,9 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     is the policy's. `eager` disables CUDA graphs. `gap_limit`: the distance from the trainer's log-probs
     (nats a token) above which the run stops; None: by the types and the gaps measured first (`EngineCheck`);
     0: never. `correction`: adds `token_weights.engine: {name: tis}` (cap 2, by token) where types or a loop
-    ahead part engine and trainer, and no token weight of the config corrects that. `send_all`: a sync sends
-    every weight, not only those that can have changed. `quantization`: vLLM rounds the weights of linear
-    layers to 8 bits whenever it gets some: `fp8` by output channel, `fp8_block` by blocks of 128 x 128,
-    `int8` those of experts alone, by channel.
+    ahead part engine and trainer, and the config corrects nothing. `send_all`: a sync sends every weight.
+    `quantization`: vLLM rounds weights of linear layers to 8 bits as they come: `fp8` by output channel,
+    `fp8_block` by blocks of 128 x 128, `int8` those of experts alone.
     """
 
     memory: float = 0.85
