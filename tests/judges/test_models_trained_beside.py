@@ -452,6 +452,16 @@ def test_entailment_decides_where_a_model_is_named(tmp_path):
     (score,) = reward.score_group(group_of(text, question="Where?", answer="Holt", knowledge=KNOWN))
     assert score == -0.5
     assert nearest("Ada grows plums", KNOWN, 1) == ["Ada grows figs."]
+    # factscorer.py of KnowRL, _is_fact_supported_by_text_nli_optimized: each passage alone, one is enough
+    asked: list[tuple[str, str]] = []
+
+    def alone(pairs: list[tuple[str, str]]) -> list[float]:
+        asked.extend(pairs)
+        return [float(premise == "last") for premise, _ in pairs]
+
+    reward.state.entailment = SimpleNamespace(entailed=alone)
+    assert reward.supported(["fact", "other"], ["a", "b", "c", "d", "last"]) == [True, True]
+    assert len(asked) == 10 and reward.supported(["fact"], ["a", "b"]) == [False]
     Pairs.config = SimpleNamespace(id2label={0: "yes", 1: "no"})
     with pytest.raises(ConfigError, match="entailment"):
         EntailmentModel(Pairs(), tokenizer)

@@ -51,11 +51,12 @@ class FactualThinking(AsksJudge):
         r = -1 + s p,  s = supported facts / facts,  p = 1 if n > gamma, else exp(1 - gamma / n)
 
     A judge grades the answer and lists the n facts; `entailment` decides which of them the passages in
-    `row.meta[knowledge]` support: P >= `threshold` over the `passages` nearest ones; without that model the
-    judge does. Paper: Ren et al. 2025 (KnowRL), arXiv:2506.19807; released code: zjunlp/KnowRL at f75b0bb,
-    train/reward_function/combined_reward.py, fact_reward.py (gamma 10, 0.3, 5 passages). Deviates: the
-    judge's words; a judge that fails leaves no score (there 0). Edge: no answer tag, or an empty one, is
-    wrong unasked; a thinking without facts adds 0. -1 to 2; correct from 2 on.
+    `row.meta[knowledge]` support: P >= `threshold` from one of the `passages` nearest ones; without that
+    model the judge does, from all of them. Paper: Ren et al. 2025 (KnowRL), arXiv:2506.19807; released code:
+    zjunlp/KnowRL at f75b0bb, train/reward_function/combined_reward.py, fact_reward.py (gamma 10, 0.3, 5
+    passages). Deviates: the judge's words; near are passages that share words (there GTR-T5's); a judge that
+    fails leaves no score (there 0). Edge: no answer tag, or an empty one, is wrong unasked; a thinking
+    without facts adds 0. -1 to 2; correct from 2 on.
     """
 
     template: ClassVar[str] = "graded_answer"
@@ -144,9 +145,12 @@ class FactualThinking(AsksJudge):
 
     def supported(self, facts: Sequence[str], known: Sequence[str]) -> list[bool | None]:
         """Whether the passages support each fact; None without a verdict."""
-        pairs = [("\n".join(nearest(fact, known, self.passages)), fact) for fact in facts]
+        near = [nearest(fact, known, self.passages) for fact in facts]
         if self.state.entailment is not None:
-            return [p >= self.threshold for p in self.state.entailment.entailed(pairs)]
+            pairs = [(text, fact) for texts, fact in zip(near, facts) for text in texts]
+            entailed = iter(self.state.entailment.entailed(pairs))
+            return [any([next(entailed) >= self.threshold for _ in texts]) for texts in near]
+        pairs = [("\n".join(texts), fact) for texts, fact in zip(near, facts)]
         judge: Judge = self.state.judge
         checker = Judge(judge.service, load_template("supported"), judge.config)
         answers = checker.ask([Question((("passages", text), ("statement", fact))) for text, fact in pairs])
