@@ -50,13 +50,12 @@ class FactualThinking(AsksJudge):
 
         r = -1 + s p,  s = supported facts / facts,  p = 1 if n > gamma, else exp(1 - gamma / n)
 
-    A judge grades the answer and lists the n facts; `entailment` decides which of them the passages in
+    A judge grades the answer and lists the n facts; `entailment` decides which the passages in
     `row.meta[knowledge]` support: P >= `threshold` from one of the `passages` nearest ones; without that
     model the judge does, from all of them. Paper: Ren et al. 2025 (KnowRL), arXiv:2506.19807; released code:
     zjunlp/KnowRL at f75b0bb, train/reward_function/combined_reward.py, fact_reward.py (gamma 10, 0.3, 5
-    passages). Deviates: the judge's words; near are passages that share words (there GTR-T5's); a judge that
-    fails leaves no score (there 0). Edge: no answer tag, or an empty one, is wrong unasked; a thinking
-    without facts adds 0. -1 to 2; correct from 2 on.
+    passages). Deviates: the judge's words; near are passages that share words (there GTR-T5's); a failed judge
+    leaves no score (there 0). Edge: no answer is wrong unasked; no fact adds 0. Correct from 2 on.
     """
 
     template: ClassVar[str] = "graded_answer"
