@@ -54,8 +54,8 @@ class FactualThinking(AsksJudge):
     `row.meta[knowledge]` support: P >= `threshold` from one of the `passages` nearest ones; without that
     model the judge does, from all of them. Paper: Ren et al. 2025 (KnowRL), arXiv:2506.19807; released code:
     zjunlp/KnowRL at f75b0bb, train/reward_function/combined_reward.py, fact_reward.py (gamma 10, 0.3, 5
-    passages). Deviates: the judge's words; near are passages that share words (there GTR-T5's); a failed judge
-    leaves no score (there 0). Edge: no answer is wrong unasked; no fact adds 0. Correct from 2 on.
+    passages). Deviates: the judge's words; near are passages that share words (there GTR-T5's); a judge that
+    fails leaves no score (there 0). Edge: no answer is wrong unasked; no fact adds 0. Correct from 2 on.
     """
 
     template: ClassVar[str] = "graded_answer"
