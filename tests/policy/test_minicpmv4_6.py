@@ -75,7 +75,8 @@ def test_a_processor_without_numbers_writes_none(policy: Policy, tmp_path: Path)
 def test_slices_of_pictures_and_of_frames_are_what_transformers_makes_of_them(policy: Policy) -> None:
     prompt = ask("Which way?", PICTURES, (Flicker(1, 3, (260, 130)),))
     shown = policy.encode(prompt).features
-    slices = [len(f.tensors[policy.family.tower_inputs[f.kind][1]]) for f in shown]  # type: ignore[attr-defined]
+    sizes = {"image": "target_sizes", "video": "target_sizes_videos"}
+    slices = [len(features.tensors[sizes[features.kind]]) for features in shown]
     assert slices == [5, 4, 1, 3 * 3]  # the whole picture and 4, 3 or no slices; each frame with 2
     compare(policy, prompt)
 

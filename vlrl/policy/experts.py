@@ -13,18 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vlrl.policy.mixins import mix_in
+
 
 def is_experts(module: nn.Module) -> bool:
     """Whether a module holds all experts of a layer (transformers' `use_experts_implementation` marks it)."""
     return hasattr(module, "_is_expert_parallel")
 
 
+def has_experts(model: nn.Module) -> bool:
+    """Whether a model is a mixture of experts."""
+    return any(map(is_experts, model.modules()))
+
+
 def install(model: nn.Module) -> None:
     """Let the experts of a model multiply in the type of autocast; once is enough."""
     for module in model.modules():
-        if is_experts(module) and not isinstance(module, _Experts):
-            kind = type(module)
-            module.__class__ = type(kind.__name__, (_Experts, kind), {})
+        if is_experts(module):
+            mix_in(module, _Experts)
 
 
 class _Experts:

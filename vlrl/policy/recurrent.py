@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from vlrl.plugins.registry import ConfigError
+from vlrl.policy.mixins import mix_in
 from vlrl.policy.packing import Node
 from vlrl.services.lazy import Tensor, nn, torch
 
@@ -232,9 +233,7 @@ def install(model: Any) -> None:
             "convolutions of LFM2 run: use such a model"
         )
     for module in recurrent:
-        kind = type(module)
-        argument = CACHE_ARGUMENT[kind.__name__]
-        module.__class__ = type(kind.__name__, (_Recurrent, kind), {"cache_argument": argument})
+        mix_in(module, _Recurrent, cache_argument=CACHE_ARGUMENT[type(module).__name__])
 
 
 def with_memory(model: Any) -> Any:

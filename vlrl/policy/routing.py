@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlrl.plugins.registry import ConfigError
+from vlrl.policy.mixins import mix_in
 from vlrl.services.lazy import Tensor, torch
 
 if TYPE_CHECKING:
@@ -119,11 +120,8 @@ def install(model: Any, what: str) -> None:
             "Qwen3-Next and Qwen3.5-MoE can); leave it out"
         )
     for place, layer in enumerate(layers):
-        if isinstance(layer, _RoutedLayer):
-            continue
-        router = layer.mlp.gate
-        router.__class__ = type(type(router).__name__, (_Router, type(router)), {"place": place})
-        layer.__class__ = type(type(layer).__name__, (_RoutedLayer, type(layer)), {})
+        mix_in(layer.mlp.gate, _Router, place=place)
+        mix_in(layer, _RoutedLayer)
 
 
 def is_routed(module: Any) -> bool:

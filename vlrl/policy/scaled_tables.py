@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vlrl.policy.mixins import mix_in
+
 
 def is_scaled(module: nn.Module) -> bool:
     """Whether a module is an embedding table with a scale."""
@@ -21,10 +23,10 @@ def is_scaled(module: nn.Module) -> bool:
 def install(model: nn.Module, dtype: torch.dtype) -> None:
     """Round the scales of a model's tables to the type of its products; once is enough."""
     for module in model.modules():
-        if is_scaled(module) and not isinstance(module, _ScaledTable):
+        if is_scaled(module):
             table: Any = module
             table.embed_scale = table.embed_scale.to(dtype).float()
-            table.__class__ = type(type(table).__name__, (_ScaledTable, type(table)), {})
+            mix_in(table, _ScaledTable)
 
 
 class _ScaledTable:

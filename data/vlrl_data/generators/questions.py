@@ -112,7 +112,7 @@ QUESTIONS: dict[str, Callable[[random.Random, list[Thing]], Asked]] = {
 @dataclass(frozen=True, kw_only=True)
 class GenQuestion(Shapes):
     """A question about a scene of `objects` different objects. `ask` names the kinds; each is a task of its
-    own:
+    own. Demonstrations have the answer in tags, with `boxed` in a box:
 
         choice        the colour of a shape, four options; gold: a letter
         yes_no        whether an object is there
@@ -129,6 +129,7 @@ class GenQuestion(Shapes):
 
     ask: tuple[str, ...] = ("choice",)
     objects: int = 3
+    boxed: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +155,13 @@ class GenQuestion(Shapes):
         question, answer, said, fields = QUESTIONS[ask](rng, things)
         image = GeneratedImage(draw_scene, (self.size, tuple(things)))
         return Row(
-            self.id(index), question, answer, images=(image,), task=ask, target=tagged_answer(said), **fields
+            self.id(index),
+            question,
+            answer,
+            images=(image,),
+            task=ask,
+            target=f"\\boxed{{{said}}}" if self.boxed else tagged_answer(said),
+            **fields,
         )
 
 

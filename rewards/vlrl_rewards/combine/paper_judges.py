@@ -47,10 +47,6 @@ class GeneralVerifier(JudgedAnswer):
     most: int = 10
     unanswered: float = -0.5
 
-    @property
-    def form_marks(self) -> tuple[str, ...]:
-        return ("\\boxed{",)
-
     def question(self, rollout: Rollout) -> Question:
         values = (
             ("question", rollout.row.question),

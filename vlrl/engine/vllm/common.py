@@ -18,6 +18,7 @@ from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.plugins.registry import ConfigError
 from vlrl.plugins.separate_engine import SeparateEngine
 from vlrl.plugins.stages import transient
+from vlrl.policy.experts import has_experts
 from vlrl.policy.recurrent import is_recurrent
 from vlrl.policy.sharding import is_sharded
 from vlrl.services.lazy import Tensor, torch
@@ -161,11 +162,6 @@ def check_rounded(quantization: Quantization, policy: Any, on_gpu: bool) -> None
             f"engine.quantization: {quantization!r} of a mixture was not tried with vLLM's CPU build; use a "
             'GPU, or set it to ""'
         )
-
-
-def has_experts(model: Any) -> bool:
-    """Whether a model has a mixture of experts."""
-    return any(".experts." in name for name, _ in model.named_parameters())
 
 
 @dataclass

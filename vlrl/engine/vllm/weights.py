@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vlrl.engine.vllm.changes import adapted_layers
-from vlrl.engine.vllm.common import has_experts
 from vlrl.policy.checkpoint_names import checkpoint_name
+from vlrl.policy.experts import has_experts
 from vlrl.policy.sharding import is_main
 from vlrl.services.failures import EngineMismatchError
 from vlrl.services.http import JsonClient
