@@ -106,11 +106,11 @@ merges and goes on; a saved folder is loaded by plain transformers. `NAME/KIND` 
 `tiny.kind: KIND`.
 
 *tested*: a test compares it. *untested*: nothing refuses it, and nothing tests it. In mixtures LoRA adapts
-attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of its
-own. PEFT 0.21 by itself reads an adapter of the shared layers of GLM-4.5V and Qwen3-Next as one of the
-experts, without a word: load it with vlrl, or take the merged folder. Experts multiply in `policy.dtype`, as linear layers do, and are stored in it while they are frozen; adapted
-ones are stored and multiply in float32. `policy.quantize` packs linear layers, and leaves experts as they
-are.
+attention and shared layers; with `trainable.experts: true` each expert too, through a pair of matrices of
+its own. PEFT 0.21 by itself reads an adapter of the shared layers of GLM-4.5V and Qwen3-Next as one of the
+experts, without a word: load it with vlrl, or take the merged folder. Experts multiply in `policy.dtype`,
+as linear layers do, and are stored in it while they are frozen; adapted ones are stored and multiply in
+float32. `policy.quantize` packs linear layers, and leaves experts as they are.
 
 """
 COLUMNS = (
