@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 from vlrl.policy.mixins import mix_in
+from vlrl.services.lazy import Tensor, nn, torch
 
 
 def is_experts(module: nn.Module) -> bool:
