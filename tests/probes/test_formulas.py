@@ -18,7 +18,7 @@ from vlrl.probes import (
     sparkle,
     verifiers,
 )
-from vlrl.probes.result import Figure, ProbeResult, as_json, as_page, as_text
+from vlrl.probes.result import Figure, ProbeResult, against, as_json, as_page, as_text
 from vlrl.types import Row
 
 # --- one against many ---------------------------------------------------------------------------------------
@@ -146,13 +146,23 @@ def test_what_each_mode_asks():
 
 def test_deltas_by_level():
     right = {
-        ("m", "1", "plain"): [1.0, 0.0], ("m", "1", "plan"): [0.0, 0.0],
-        ("m", "1", "knowledge"): [], ("m", "1", "subproblems"): [1.0, 1.0],
+        ("m", "1", "plain"): {"a": 1.0, "b": 0.0}, ("m", "1", "plan"): {"a": 0.0, "b": 0.0},
+        ("m", "1", "subproblems"): {"a": 1.0},  # the problem without subproblems is no part of what they do
     }  # fmt: skip
-    assert sparkle.deltas(right, "m", "1") == {"plan": -0.5, "knowledge": None, "subproblems": 0.5}
+    assert sparkle.deltas(right, "m", "1") == {"plan": -0.5, "knowledge": None, "subproblems": 0.0}
     found = sparkle.finding(right, ["m"], ["1"])
-    assert found.rows == [["m", "1", 0.5, -0.5, None, 0.5]]
-    assert "plan hurts (-50.0%), subproblems helps (+50.0%)" in found.statement
+    assert found.rows == [["m", "1", 0.5, -0.5, None, 0.0]]
+    assert "plan hurts (-50.0%, 95% interval" in found.statement
+    assert "not told from chance by 2 questions), subproblems changes nothing" in found.statement
+
+
+def test_a_difference_that_chance_may_give_is_called_so():
+    sure = against([1.0] * 9 + [0.0], [0.0] * 10)
+    assert sure.startswith("+90.0%, 95% interval +67.4% to +100.0%") and "chance" not in sure
+    # one of ten gained: McNemar's p is 1; half = t(0.975, 9) * sqrt(0.1 / 10) = 2.2622 * 0.1
+    assert against([1.0] + [0.0] * 9, [0.0] * 10) == (
+        "+10.0%, 95% interval -12.6% to +32.6%: not told from chance by 10 questions"
+    )
 
 
 # --- HierTraversal ------------------------------------------------------------------------------------------
@@ -173,10 +183,18 @@ def test_path_recall(text, share):
 
 def test_what_a_structured_prompt_closes():
     alike = {"statement": [1.0, 0.9], "query": [1.0, 0.5]}
-    told = hierarchy.stated({"plain": 0.24, "structured": 0.07}, alike)
-    assert "closes 71% of a gap of 24.0%: the gain is procedure" in told and "query 0.500" in told
-    assert "more than procedure" in hierarchy.stated({"plain": 0.2, "structured": 0.15}, alike)
-    assert "no gap to explain" in hierarchy.stated({"plain": -0.1, "structured": 0.0}, alike)
+
+    def pair(gained, of=100):
+        return [1.0] * gained + [0.0] * (of - gained), [0.0] * of
+
+    told = hierarchy.stated({"plain": pair(24), "structured": pair(7)}, alike)
+    assert (
+        "closes 71% of a gap of 24.0% (+24.0%, 95% interval +15.5% to +32.5%): the gain is procedure" in told
+    )
+    assert "query 0.500" in told
+    assert "more than procedure" in hierarchy.stated({"plain": pair(20), "structured": pair(15)}, alike)
+    none = hierarchy.stated({"plain": pair(0), "structured": pair(0)}, alike)
+    assert "no gap to explain" in none and "not told from chance by 100 questions" in none
 
 
 # --- shortcuts ----------------------------------------------------------------------------------------------
@@ -239,7 +257,11 @@ def test_curves_by_setting(tmp_path):
     ]
     found = curves.measure(runs, "reward/total", "samples")
     assert found.figure.lines["grpo"] == [(6.0, pytest.approx(0.2)), (12.0, pytest.approx(0.4))]
-    assert found.rows == [["grpo", 2, 12.0, pytest.approx(0.4), 1], ["rloo", 1, 6.0, 0.2, 1]]
+    assert found.rows == [
+        ["grpo", 2, 12.0, pytest.approx(0.4), 0.3, 0.5, 1],
+        ["rloo", 1, 6.0, 0.2, 0.2, 0.2, 1],
+    ]
+    assert "different places (samples: 12, 6)" in found.statement and "overlap" not in found.statement
     assert curves.measure(runs[:1], "reward/total", "seconds").figure.lines["grpo"][1][0] == 3.0
     assert len(curves.measure(runs, "reward/total", keep=["advantage.name=rloo"]).rows) == 1
     for fault, match in (

@@ -32,7 +32,8 @@ def test_a_subject_asks_its_held_out_rows():
 def test_inference_methods_share_one_budget():
     found = inference.measure(scripted("gen_planned", "engine.skill=0.6"), "", 4, 4, [1.0], 48)
     assert [row[0] for row in found.rows] == list(inference.METHODS)
-    assert all(0 <= row[2] <= 1 for row in found.rows) and "each method with 4 samples" in found.statement
+    assert all(0 <= row[3] <= row[2] <= row[4] <= 1 for row in found.rows)
+    assert "each method with 4 samples" in found.statement and "looks better than it is" in found.statement
 
 
 def test_self_prm_says_how_good_its_verdicts_are():
@@ -48,7 +49,9 @@ def test_sparkle_sees_that_a_plan_helps():
     found = sparkle.measure(scripted("gen_planned", lines), [""], 8)
     for row in found.rows:
         assert row[2:] == [0.0, 1.0, 0.0, 0.0]
-    assert "plan helps (+100.0%)" in found.statement
+    assert (
+        "plan helps (+100.0%, 95% interval +100.0% to +100.0%: not told from chance by 4" in found.statement
+    )
     with pytest.raises(ConfigError, match="no row has meta.plan"):
         sparkle.measure(scripted("lab_arithmetic"), [""], 2)
 

@@ -109,16 +109,23 @@ def measure(
         ]
         lines[value] = mean
         versions = {json.dumps(run["session"].get("packages", {}), sort_keys=True) for run in members}
-        table.append([value, len(members), mean[-1][0], mean[-1][1], len(versions)])
+        ends = [y for _, y in list(zip(*curves))[-1]]
+        table.append([value, len(members), mean[-1][0], mean[-1][1], min(ends), max(ends), len(versions)])
     best = max(table, key=lambda row: row[3])
-    mixed = [row[0] for row in table if row[4] > 1]
+    mixed = [row[0] for row in table if row[6] > 1]
     warned = f" Runs of {', '.join(mixed)} were made with different versions of packages." if mixed else ""
     place = "ends highest" if len(table) > 1 else "ends"
     least = min(table, key=lambda row: row[3])
     lowest = f", lowest for {by}={least[0]}: {least[3]:.4g} over {counted(least[1])}"
     lowest = lowest if len(table) > 1 else ""
+    if any(row is not best and row[5] >= best[4] for row in table):
+        warned = f" Their runs overlap, so that these runs do not tell them apart.{warned}"
+    if len({row[2] for row in table}) > 1:
+        warned = (
+            f" They end at different places ({axis}: {', '.join(f'{row[2]:g}' for row in table)}).{warned}"
+        )
     statement = f"{metric} {place} for {by}={best[0]}: {best[3]:.4g} over {counted(best[1])}{lowest}.{warned}"
-    head = (by, "runs", f"last {axis}", metric, "sets of versions")
+    head = (by, "runs", f"last {axis}", metric, "lowest run", "highest run", "sets of versions")
     return ProbeResult(
         f"{metric} of {counted(len(runs))}", statement, head, table, Figure(lines, axis, metric)
     )

@@ -13,12 +13,12 @@ prompt are ours."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError
-from vlrl.probes.probed_model import ProbedModel, accuracy
-from vlrl.probes.result import Figure, ProbeResult
+from vlrl.probes.probed_model import ProbedModel
+from vlrl.probes.result import Figure, ProbeResult, against
 from vlrl.services.lazy import torch
 from vlrl.types import Row
 
@@ -70,7 +70,7 @@ def nodes(row: Row) -> list[str]:
 def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeResult:
     """Both models (before and after RL) with both prompts; the cosines between them."""
     table: list[list[Any]] = []
-    shares: dict[tuple[str, str], float] = {}
+    right: dict[tuple[str, str], list[float]] = {}
     kept: dict[str, list[list[list[torch.Tensor]]]] = {"statement": [], "query": []}
     recalls: dict[str, dict[int, list[float]]] = {}
     for name in (before, after):
@@ -85,8 +85,9 @@ def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeRe
                 by_depth = recalls.setdefault(f"{subject.name}, {mode}", defaultdict(list))
                 for group, value in zip(groups, found):
                     by_depth[len(nodes(group.row))].append(value)
-                shares[name, mode] = accuracy(groups)
-                table.append([subject.name, mode, shares[name, mode], sum(found) / len(found)])
+                own = [float(bool(len(g) and g.rollouts[0].correct)) for g in groups]
+                right[mode, name] = own
+                table.append([subject.name, mode, sum(own) / len(own), sum(found) / len(found)])
             for kind, values in kept.items():
                 asked = [
                     str(r.meta.get("statement", "")) if kind == "statement" else r.question
@@ -97,7 +98,7 @@ def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeRe
         kind: [sum(c) / len(c) for c in zip(*(cosines(a, b) for a, b in zip(*values, strict=True)))]
         for kind, values in kept.items()
     }
-    gaps = {mode: shares[after, mode] - shares[before, mode] for mode in ("plain", "structured")}
+    pairs = {mode: (right[mode, after], right[mode, before]) for mode in ("plain", "structured")}
     lines = {
         name: [(float(depth), sum(v) / len(v)) for depth, v in sorted(by_depth.items())]
         for name, by_depth in recalls.items()
@@ -105,19 +106,25 @@ def measure(words: Sequence[str], before: str, after: str, rows: int) -> ProbeRe
     figure = Figure(lines, "depth of the path", "share of the gold path that is named in order", unit="share")
     head = ("model", "prompt", "accuracy", "path recall")
     return ProbeResult(
-        "HierTraversal: knowing and walking", stated(gaps, alike), head, table, figure, {"cosine": alike}
+        "HierTraversal: knowing and walking", stated(pairs, alike), head, table, figure, {"cosine": alike}
     )
 
 
-def stated(gaps: dict[str, float], alike: dict[str, list[float]]) -> str:
-    """How much of the gap a structured prompt closes, and where the models' states part."""
-    plain = gaps["plain"]
+def stated(
+    pairs: Mapping[str, tuple[Sequence[float], Sequence[float]]], alike: dict[str, list[float]]
+) -> str:
+    """How much of the gap a structured prompt closes, and where the models' states part. `pairs`: what each
+    question earns after and before RL, by prompt."""
+    gaps = {mode: (sum(after) - sum(before)) / len(after) for mode, (after, before) in pairs.items()}
+    plain, words = gaps["plain"], against(*pairs["plain"])
     if plain <= 0:
-        told = f"no gap to explain: RL gains {plain:+.1%} with the plain prompt"
+        told = f"no gap to explain: RL gains {words} with the plain prompt"
     else:
         closed = 1 - gaps["structured"] / plain
         kind = "procedure (how to walk)" if closed >= RECOVERED else "more than procedure"
-        told = f"a structured prompt closes {closed:.0%} of a gap of {plain:.1%}: the gain is {kind}"
+        told = (
+            f"a structured prompt closes {closed:.0%} of a gap of {plain:.1%} ({words}): the gain is {kind}"
+        )
     ends = {kind: values[-1] for kind, values in alike.items() if values}
     parts = ", ".join(f"{kind} {value:.3f}" for kind, value in ends.items())
     return f"Before and after RL: {told}. Cosine of the last layer's states: {parts}."

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from vlrl.eval.statistics import mean_interval
 from vlrl.methods.common.prompts import neutralised
 from vlrl.methods.core.metric import answer_of
-from vlrl.probes.probed_model import ProbedModel, accuracy
-from vlrl.probes.result import Figure, ProbeResult
+from vlrl.probes.probed_model import ProbedModel
+from vlrl.probes.result import Figure, ProbeResult, against
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PATTERN = r"<answer>(.*?)</answer>"
@@ -56,8 +57,8 @@ def verdicts(subject: ProbedModel, pairs: Sequence[tuple[Row, str]]) -> list[flo
     return [1 / (1 + math.exp(min(no - yes, 700.0))) for yes, no in zip(sums[::2], sums[1::2], strict=True)]
 
 
-def refined(subject: ProbedModel, rows: Sequence[Row], n: int, temperature: float) -> list[Rollout]:
-    """One answer per row, corrected n - 1 times."""
+def refined(subject: ProbedModel, rows: Sequence[Row], n: int, temperature: float) -> list[Rollout | None]:
+    """One answer per row, corrected n - 1 times; None where the engine failed."""
     groups = subject.ask([subject.prompt(row) for row in rows], 1, temperature)
     for _ in range(n - 1):
         prompts = [
@@ -65,7 +66,7 @@ def refined(subject: ProbedModel, rows: Sequence[Row], n: int, temperature: floa
             for row, group in zip(rows, groups, strict=True)
         ]
         groups = subject.ask(prompts, 1, temperature)
-    return [rollout for group in groups for rollout in group.rollouts[:1]]
+    return [group.rollouts[0] if group.rollouts else None for group in groups]
 
 
 def text_of(group: Group) -> str:
@@ -92,7 +93,8 @@ def beamed(
         if grown[order[0]][1]:
             break
     (group,) = subject.write([prompt], 1, 0.0, 1)
-    group.rollouts[0].text = beams[0]
+    for rollout in group:
+        rollout.text = beams[0]
     subject.view.score([group])
     return group.rollouts[0] if group.rollouts else None
 
@@ -105,36 +107,45 @@ def continued(prompt: Prompt, text: str) -> Prompt:
 def measure(
     words: Sequence[str], model: str, rows: int, n: int, temperatures: Sequence[float], step: int = 16
 ) -> ProbeResult:
-    """The accuracy of every method at each temperature."""
-    table: list[list[Any]] = []
-    lines = defaultdict(list)
+    """The accuracy of every method at each temperature, with its 95% interval over the questions; the best
+    one against one sample at each temperature's own."""
+    scores: dict[tuple[str, float], list[float]] = {}
     with ProbedModel(words, model, rows) as subject:
         for temperature in temperatures:
-            shares = one_temperature(subject, n, temperature, step)
-            for name, share in shares.items():
-                table.append([name, temperature, share])
-                lines[name].append((temperature, share))
+            found = one_temperature(subject, n, temperature, step)
+            scores |= {(name, temperature): values for name, values in found.items()}
         limit = n * max(subject.session.current.sampling(subject.prompt(subject.rows[0]), 0).max_tokens, 1)
         name = subject.name
+    table: list[list[Any]] = []
+    lines = defaultdict(list)
+    for (method, temperature), values in scores.items():
+        interval = mean_interval(values)
+        table.append([method, temperature, interval.value, interval.low, interval.high])
+        lines[method].append((temperature, interval.value))
     best = max(table, key=lambda row: row[2])
-    plain = max(row[2] for row in table if row[0] == "one sample")
+    gain = against(scores[best[0], best[1]], scores[METHODS[0], best[1]])
+    told = f"; against one sample there: {gain}" if best[0] != METHODS[0] else ""
     statement = (
-        f"{name}: best is {best[0]} at temperature {best[1]:g} ({best[2]:.1%}; one sample {plain:.1%}), each "
-        f"method with {n} samples of the same length (at most {limit} tokens a question). The paper gains up "
-        "to five points by the temperature alone."
+        f"{name}: best is {best[0]} at temperature {best[1]:g} ({best[2]:.1%}{told}), each method with {n} "
+        f"samples of the same length (at most {limit} tokens a question). The best of {len(table)} looks "
+        f"better than it is. The paper gains up to five points by the temperature alone."
     )
-    head = ("method", "temperature", "accuracy")
+    head = ("method", "temperature", "accuracy", "low", "high")
     figure = Figure(dict(lines), "temperature", "accuracy")
     return ProbeResult("Inference-time methods under one budget", statement, head, table, figure)
 
 
-def one_temperature(subject: ProbedModel, n: int, temperature: float, step: int) -> dict[str, float]:
-    """The accuracy of each method over the subject's rows."""
+def one_temperature(subject: ProbedModel, n: int, temperature: float, step: int) -> dict[str, list[float]]:
+    """The accuracy of each method on each row, in the subject's order; 0 where the engine failed."""
     groups = subject.ask([subject.prompt(row) for row in subject.rows], n, temperature)
-    groups = [group for group in groups if group.rollouts]
     values = verdicts(subject, [(group.row, rollout.text) for group in groups for rollout in group])
-    found: dict[str, list[bool]] = {name: [] for name in METHODS[1:4]}
+    found: dict[str, list[float]] = {name: [] for name in METHODS}
     for group in groups:
+        if not group.rollouts:
+            for name in METHODS[:4]:
+                found[name].append(0.0)
+            continue
+        found[METHODS[0]].append(sum(rollout.correct for rollout in group) / len(group))
         own, values = values[: len(group)], values[len(group) :]
         answers = [answer_of(rollout.text, PATTERN) for rollout in group]
         best = max(range(len(own)), key=lambda place: own[place])
@@ -144,9 +155,9 @@ def one_temperature(subject: ProbedModel, n: int, temperature: float, step: int)
             "weighted": vote(answers, own),
         }
         for name, place in places.items():
-            found[name].append(group.rollouts[place].correct)
+            found[name].append(float(group.rollouts[place].correct))
     beams = [beamed(subject, row, n, max(n // 2, 1), step, temperature) for row in subject.rows]
-    found["beam"] = [rollout.correct for rollout in beams if rollout]
-    found["refine"] = [rollout.correct for rollout in refined(subject, subject.rows, n, temperature)]
-    shares = {name: sum(right) / len(right) if right else 0.0 for name, right in found.items()}
-    return {"one sample": accuracy(groups), **shares}
+    found["beam"] = [float(bool(rollout and rollout.correct)) for rollout in beams]
+    last = refined(subject, subject.rows, n, temperature)
+    found["refine"] = [float(bool(rollout and rollout.correct)) for rollout in last]
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from vlrl.eval.statistics import compare
 from vlrl.pages.chart import Chart, Line
 from vlrl.pages.kit import render
 
@@ -46,6 +47,14 @@ def cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def against(after: Sequence[float], before: Sequence[float]) -> str:
+    """The mean difference of two scores per question as words, with its 95% interval, and whether chance
+    alone may give it (the two-sided p-value of `compare`, 5%)."""
+    found = compare(before, after)
+    told = f"{found.difference:+.1%}, 95% interval {found.low:+.1%} to {found.high:+.1%}"
+    return told if found.p_value < 0.05 else f"{told}: not told from chance by {found.n} questions"
 
 
 def as_text(finding: ProbeResult) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from vlrl.methods.core.metric import answer_of
 from vlrl.probes.inference import PATTERN, verdicts, vote
 from vlrl.probes.probed_model import ProbedModel
-from vlrl.probes.result import Figure, ProbeResult
+from vlrl.probes.result import Figure, ProbeResult, against
 
 MIN_PRECISION = 0.1  # the paper's: below it on difficult problems
 BINS = ("hard", "middle", "easy")
@@ -59,11 +59,12 @@ def measure(
             said = [value > 0.5 for value in own]
             answers = [answer_of(rollout.text, PATTERN) for rollout in group]
             right = [rollout.correct for rollout in group]
-            votes.append(right[vote(answers, [1.0] * len(own))])
-            chosen.append(right[reranked(answers, said)])
+            votes.append(float(right[vote(answers, [1.0] * len(own))]))
+            chosen.append(float(right[reranked(answers, said)]))
             pairs[difficulty(sum(right) / len(right))] += zip(said, right, strict=True)
         hard = precision_recall(pairs["hard"])
         everything = precision_recall([pair for members in pairs.values() for pair in members])
+        gain = against(chosen, votes)
         table.append([label, sum(votes) / len(votes), sum(chosen) / len(chosen), *everything, hard[0]])
         lines[label] = [
             (float(place), precision)
@@ -78,8 +79,8 @@ def measure(
         f"{'below' if last[5] < MIN_PRECISION else 'above'} the paper's 10%"
     )
     statement = (
-        f"{last[0]}: self-PRM {last[2]:.1%} against majority voting {last[1]:.1%}; on hard problems its "
-        f"verdict {hard_words}."
+        f"{last[0]}: self-PRM {last[2]:.1%} against majority voting {last[1]:.1%} ({gain}); on hard problems "
+        f"its verdict {hard_words}."
     )
     head = ("model", "majority", "self-PRM", "precision", "recall", "precision on hard problems")
     figure = Figure(lines, "difficulty", "precision of the model's verdicts on itself", BINS, "precision")

@@ -1,7 +1,8 @@
 """SPARKLE's probes: each problem plain, with a plan, with the knowledge it needs, and as a chain of
 subproblems.
 
-    delta(mode) = accuracy(mode) - accuracy(plain), by level of difficulty, for every model
+    delta(mode) = accuracy(mode) - accuracy(plain), over the problems that have the mode, by level, for
+    every model
 
 Paper: Wang et al. 2025 (SPARKLE), arXiv:2506.04723: plans hurt on hard problems, and hurt RL models less;
 knowledge helps RL models; subproblems stay hard for both. Rows bring `meta.plan`, `meta.knowledge` and
@@ -19,13 +20,14 @@ from typing import Any
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.probes.probed_model import ProbedModel
-from vlrl.probes.result import Figure, ProbeResult
+from vlrl.probes.result import Figure, ProbeResult, against
 from vlrl.types import Row
 
 PLAN = "{question}\nFollow this plan:\n{plan}"
 KNOWLEDGE = "{question}\nWhat you need to know:\n{knowledge}"
 SOLVED = "{question}\nThe answer is {answer}.\n\n"
 MODES = ("plain", "plan", "knowledge", "subproblems")
+Right = dict[tuple[str, str, str], dict[str, float]]  # model, level, mode -> by row id, 1 where it is right
 
 
 def questions(row: Row, mode: str) -> list[Row]:
@@ -57,13 +59,19 @@ def in_order(levels: Iterable[str]) -> list[str]:
     return sorted(levels, key=key)
 
 
-def deltas(right: dict[tuple[str, str, str], list[float]], model: str, level: str) -> dict[str, float | None]:
-    """Accuracy of each mode less the plain one's, at a level; None for a mode without rows."""
+def pairs(right: Right, model: str, level: str, mode: str) -> tuple[list[float], list[float]]:
+    """What a mode and the plain problem earn, on the rows of a level that have the mode."""
+    found = right.get((model, level, mode), {})
     plain = right[model, level, "plain"]
-    base = sum(plain) / len(plain)
+    return list(found.values()), [plain[row] for row in found]
+
+
+def deltas(right: Right, model: str, level: str) -> dict[str, float | None]:
+    """Accuracy of each mode less the plain one's, on the rows of a level that have it; None without any."""
+    each = {mode: pairs(right, model, level, mode) for mode in MODES[1:]}
     return {
-        mode: sum(found) / len(found) - base if (found := right[model, level, mode]) else None
-        for mode in MODES[1:]
+        mode: (sum(found) - sum(plain)) / len(found) if found else None
+        for mode, (found, plain) in each.items()
     }
 
 
@@ -72,7 +80,7 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int) -> ProbeResu
 
     Raises ConfigError for rows without anything to probe.
     """
-    right: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    right: Right = defaultdict(dict)
     labels, levels = [], set()
     for name in models:
         with ProbedModel(words, name, rows) as subject:
@@ -90,27 +98,25 @@ def measure(words: Sequence[str], models: Sequence[str], rows: int) -> ProbeResu
                 level = str(row.meta.get("level", row.task))
                 levels.add(level)
                 if parts:
-                    right[subject.name, level, mode].append(
-                        float(all(len(group) and group.rollouts[0].correct for group in found))
-                    )
+                    whole = all(len(group) and group.rollouts[0].correct for group in found)
+                    right[subject.name, level, mode][row.id] = float(whole)
     return finding(right, labels, in_order(levels))
 
 
-def finding(
-    right: dict[tuple[str, str, str], list[float]], labels: Sequence[str], levels: Sequence[str]
-) -> ProbeResult:
+def finding(right: Right, labels: Sequence[str], levels: Sequence[str]) -> ProbeResult:
     """The table by model and level, and what the last model's deltas say."""
     table: list[list[Any]] = []
     lines = {}
     for label in labels:
         for level in levels:
-            plain = right[label, level, "plain"]
+            plain = right[label, level, "plain"].values()
             found = deltas(right, label, level)
             table.append([label, level, sum(plain) / len(plain), *found.values()])
         hardest = deltas(right, label, levels[-1])
         lines[label] = [(float(i), value) for i, value in enumerate(hardest.values()) if value is not None]
     words = [
-        f"{mode} {'hurts' if value < 0 else 'helps' if value > 0 else 'changes nothing'} ({value:+.1%})"
+        f"{mode} {'hurts' if value < 0 else 'helps' if value > 0 else 'changes nothing'} "
+        f"({against(*pairs(right, labels[-1], levels[-1], mode))})"
         for mode, value in deltas(right, labels[-1], levels[-1]).items()
         if value is not None
     ]
