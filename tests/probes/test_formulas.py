@@ -202,7 +202,10 @@ def test_what_a_structured_prompt_closes():
 
 def test_divergence_and_nll():
     p, q = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
-    assert shortcuts.jsd(p, q) == pytest.approx(math.log(2)) and shortcuts.jsd(p, p) == pytest.approx(0.0)
+    assert shortcuts.jsd(torch.stack([p, p]), torch.stack([q, p])).tolist() == [
+        pytest.approx(math.log(2)),
+        0.0,
+    ]
     logits = torch.log(torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]))
     # tokens 0 1 | 2: the prompt's second token has probability 0.25, the answer's 0.1
     prompt, answer = shortcuts.nll(logits, [0, 1, 2], 2)
@@ -211,11 +214,13 @@ def test_divergence_and_nll():
 
 def test_the_paradox_needs_both_moves():
     reading = shortcuts.LayerReading
-    start = reading(1.0, 2.0, [0.1, 0.2], [0.0, 0.3])
-    paradox = shortcuts.finding(["a", "b"], [start, reading(1.5, 1.0, [0.1, 0.9], [0.0, 0.3])], [0.0, 2.0])
+    start = reading(1.0, 2.0, [0.1, 0.2], [0.0, 0.0], [0.2, 0.3])
+    after = reading(1.5, 1.0, [0.1, 0.9], [0.0, 0.0], [0.6, 0.4])
+    paradox = shortcuts.finding(["a", "b"], [start, after], [[0.5, 0.0], [0.0, 2.0]])
     assert "the perplexity paradox" in paradox.statement and "MLP of layer 2 (of 2)" in paradox.statement
-    plain = shortcuts.finding(["a", "b"], [start, reading(0.5, 1.0, [0.1, 0.9], [0.0, 0.3])], [0.0, 2.0])
-    assert "no perplexity paradox" in plain.statement
+    assert "the MLP of layer 1 changed most (divergence +0.4)" in paradox.statement
+    plain = shortcuts.finding(["a", "b"], [start, after._replace(prompt=0.5)], [[0.0, -1.0], [0.0, -2.0]])
+    assert "no perplexity paradox" in plain.statement and "No single layer" in plain.statement
     assert plain.rows[1][1:3] == [pytest.approx(math.exp(0.5)), pytest.approx(math.e)]
 
 

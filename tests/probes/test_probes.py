@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scipy.spatial.distance import jensenshannon
 from typer.testing import CliRunner
 
 from vlrl.plugins.registry import ConfigError
@@ -80,8 +81,14 @@ def opened():
 def test_readings_of_a_model(opened):
     policy, row = opened.session.policy, opened.rows[0]
     prompt, answer = opened.text_ids(row), policy.encode_text(row.answer)
-    found = shortcuts.read(policy.model, prompt, answer)
-    assert len(found.lens_L) == len(found.jsd_L) == 3 and found.jsd_L[0] == 0.0
+    found, outputs = shortcuts.read(policy.model, prompt, answer)
+    assert len(found.lens_L) == len(found.attention_L) == len(found.mlp_L) == 3
+    # the divergence that the last layer's MLP makes, by scipy's distance
+    head = policy.model.get_output_embeddings()
+    with torch.no_grad():
+        attention, mlp = (torch.softmax(head(part), -1).numpy() for part in outputs[-1])
+    apart = [jensenshannon(p, q) for p, q in zip(attention, mlp, strict=True)]
+    assert found.mlp_L[-1] == pytest.approx(sum(apart) / len(apart), rel=1e-3)
     with torch.no_grad():
         logits = policy.model(input_ids=torch.tensor([[*prompt, *answer]])).logits[0]
     # the lens of the last layer is the model's own distribution
@@ -89,13 +96,22 @@ def test_readings_of_a_model(opened):
     assert found.lens_L[-1] == pytest.approx(float(wanted), rel=1e-4)
 
 
-def test_patching_a_model_with_itself_changes_nothing_and_with_zeros_something(opened):
+def test_patches_show_the_part_that_brings_the_answer(opened):
+    """What another model wrote into the MLP of the second layer points at the answer."""
     policy, row = opened.session.policy, opened.rows[0]
     prompt, answer = opened.text_ids(row), policy.encode_text(row.answer)
-    own = shortcuts.mlp_outputs(policy.model, [*prompt, *answer])
-    assert shortcuts.patched(policy.model, prompt, answer, own) == pytest.approx([0.0] * 3, abs=1e-4)
-    effects = shortcuts.patched(policy.model, prompt, answer, [torch.zeros_like(one) for one in own])
-    assert max(map(abs, effects)) > 1e-3
+    _, own = shortcuts.read(policy.model, prompt, answer)
+    assert shortcuts.patched(policy.model, prompt, answer, own) == (
+        pytest.approx([0.0] * 3, abs=1e-4), pytest.approx([0.0] * 3, abs=1e-4),
+    )  # fmt: skip
+    attention, mlp = own[1]
+    taught = mlp.clone()
+    taught[len(prompt) - 1] += 20 * policy.model.get_output_embeddings().weight[answer[0]].detach()
+    attentions, mlps = shortcuts.patched(policy.model, prompt, answer, [own[0], (attention, taught), own[2]])
+    assert mlps[1] > 0.1 and [*attentions, mlps[0], mlps[2]] == pytest.approx([0.0] * 5, abs=1e-4)
+    turned = mlp - (taught - mlp)
+    _, mlps = shortcuts.patched(policy.model, prompt, answer, [own[0], (attention, turned), own[2]])
+    assert mlps[1] < -0.1
 
 
 def test_shortcuts_of_two_models(tmp_path):
@@ -124,7 +140,7 @@ def test_shortcuts_of_two_models(tmp_path):
         ],
     )
     told = json.loads(result.stdout)
-    assert [row["model"] for row in told["table"]] == models and max(map(abs, told["patch"])) > 0
+    assert [row["model"] for row in told["table"]] == models and max(map(abs, told["patch"]["MLP"])) > 0
     assert "<svg" in (tmp_path / "p.html").read_text()
 
 
