@@ -161,3 +161,12 @@ def test_long_names_of_places_stand_in_two_rows_inside_the_drawing():
 def test_a_chart_of_zeros_has_no_values_below_zero():
     svg = Chart("share", [Line("a", [(0, 0.0), (1, 0.0)])]).svg
     assert ">0.5</text>" in svg and ">-0.5</text>" not in svg
+
+
+def test_an_axis_of_fractions_has_more_than_its_one_whole_number():
+    def marks(*points):
+        svg = Chart("accuracy", [Line("a", [(x, 0.5) for x in points])], "temperature").svg
+        return re.findall(r'text-anchor="middle">([\d.]+)</text>', svg)
+
+    assert marks(0.6, 1.0) == ["0.6", "0.7", "0.8", "0.9", "1"]
+    assert marks(0.0, 6.0) == ["0", "2", "4", "6"]  # steps

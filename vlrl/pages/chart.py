@@ -307,9 +307,13 @@ def _axes(
     for value in log_ticks(*up) if kind == "log" else ticks(*up):
         y = place(across[0], value)[1]
         parts += [line.format(LEFT, right, y, y), text.format(LEFT - 6, y + 3.5, "end", number(value))]
-    whole = [tick for tick in ticks(*across, 5) if tick == int(tick)]
+    round_ones = ticks(*across, 5)
+    whole = [tick for tick in round_ones if tick == int(tick)]
+    shown = (
+        whole if len(whole) > 1 else round_ones
+    )  # steps are whole; an axis of 0.6 to 1 has one whole number
     marks: list[tuple[float, str]] = (
-        list(enumerate(labels)) if labels else [(tick, number(tick)) for tick in whole or ticks(*across, 5)]
+        list(enumerate(labels)) if labels else [(tick, number(tick)) for tick in shown]
     )
     widest = max(map(len, labels), default=0) * TICK_WIDTH
     crowded = widest * (len(labels) - 1) > right - LEFT
