@@ -39,20 +39,22 @@ class CrossVote(Reward):
 
     The annotation PARAPHRASED is the view of a rollout.
     Paper: Zhang et al. 2025 (Co-Reward), arXiv:2508.00410; votes and cross-assignment as in the released
-    code. Deviates: answers are compared after folding case, articles and punctuation, and read in every form
-    that the verifiers read, not in boxes only.
+    code. Deviates: answers are read in every form that the verifiers read, not in boxes only, and compared
+    after folding case, articles and punctuation, unless `exact` (the release's comparison).
     Edge: no answer: 0; a view without any answer: 0 for the other view. The gold answer is not read: views
     that agree on a wrong answer score 1, so monitor the accuracy of held-out rows. Range: 0 or 1.
     """
 
     reads_answer: ClassVar[bool] = False
     requires = (PARAPHRASED,)
+    exact: bool = False
 
     def __call__(self, rollout: Rollout) -> float:
         return 0.0
 
     def score_group(self, group: Group) -> list[float]:
-        answers = [folded(last_answer(rollout.text)[:2000]) for rollout in group]
+        said = [last_answer(rollout.text)[:2000] for rollout in group]
+        answers = said if self.exact else [folded(answer) for answer in said]
         turned = [bool(PARAPHRASED.get(rollout, False)) for rollout in group]
         votes = {
             side: majority([a for a, t in zip(answers, turned, strict=True) if t is side])

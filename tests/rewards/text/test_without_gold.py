@@ -222,6 +222,14 @@ def test_views_vote_for_each_other(rollout, plain, turned, expected):
     assert build(Reward, {"name": "cross_vote"}).score_group(group) == expected
 
 
+def test_exact_votes_heed_case_and_articles(rollout):
+    group = siblings(rollout, *(f"<answer>{said}</answer>" for said in ("The Cup", "cup", "cup", "mug")))
+    for made in group.rollouts[2:]:
+        made.info["paraphrased"] = True
+    assert build(Reward, {"name": "cross_vote"}).score_group(group) == [1, 1, 1, 0]
+    assert build(Reward, {"name": "cross_vote", "exact": True}).score_group(group) == [0, 1, 0, 0]
+
+
 def test_alone_nobody_votes(rollout):
     assert build(Reward, {"name": "cross_vote"}).score_group(
         siblings(rollout, "<answer>4</answer>", "4 or 5")
