@@ -112,6 +112,17 @@ def test_probability_of_the_reference(fields, expected):
     assert scored(Rlpr(**A, **fields), "x<a>7</a>", "y<a>1234</a>", "x7")[0] == pytest.approx(expected)
 
 
+def test_what_the_release_of_verifree_pays():
+    """The first opening ends the reasoning; an answer that was cut earns nothing."""
+    assert LETTERS.decode(reasoning(LETTERS.encode("<a>7<a>8"), POLICY, "<a>", first=True)) == "<a>"
+    fields = {**A, "form": "product", "first": True}
+    assert scored(Rlpr(**fields), "x<a>7", "y<a>7")[0] == pytest.approx([0.25, 0.04])
+    shape, (_, g) = Rlpr(**fields, finished=True), scored(Rlpr(**fields), "x<a>7", "y<a>7")
+    g.rollouts[0].finish = "length"
+    shape.setup(SimpleNamespace(policy=POLICY, engine=Scorer({"x": 0.5, "y": 0.2, "<": 0.3})))
+    assert shape(g) == pytest.approx([0.0, 0.04])
+
+
 def test_nobody_answers_and_nobody_could():
     assert scored(Rlpr(**A), "x7", "")[0] == [0.0, 0.0]
     with pytest.raises(ValueError, match="no reference answer"):

@@ -53,6 +53,8 @@ class Rlpr(RewardShaping):
         form: f: "mean", "product" or "reflection".
         debias: Subtracts f(p0) and clips to [0, 1].
         opening: z ends with its last occurrence; what follows is the answer.
+        first: z ends with the first occurrence of `opening` (VeriFree's release).
+        finished: A rollout cut at the limit of tokens earns 0 (VeriFree's release).
         splice: Replaces the rollout's own answer by y* and `closing`, so that token credit `verifree` trains
             on them.
     """
@@ -63,6 +65,8 @@ class Rlpr(RewardShaping):
     verbosity: float = 0.0
     opening: str = "<answer>"
     closing: str = "</answer>"
+    first: bool = False
+    finished: bool = False
 
     def __post_init__(self) -> None:
         if not self.opening:
@@ -77,7 +81,7 @@ class Rlpr(RewardShaping):
     def __call__(self, group: Group) -> list[float]:
         policy = self.run.policy
         gold = self.reference(group)
-        reasonings = [reasoning(rollout.ids, policy, self.opening) for rollout in group]
+        reasonings = [reasoning(rollout.ids, policy, self.opening, self.first) for rollout in group]
         answered = [(rollout, start) for rollout, start in zip(group, reasonings) if start is not None]
         if not answered:
             return [0.0] * len(group)
@@ -91,6 +95,10 @@ class Rlpr(RewardShaping):
             self.scores(base, logps, [self.answer_length(rollout) for rollout, _ in answered], len(gold))
         )
         values = [None if start is None else next(scores) for start in reasonings]
+        if self.finished:
+            values = [
+                0.0 if rollout.truncated else value for rollout, value in zip(group, values, strict=True)
+            ]
         lowest = min(0.0, *(value for value in values if value is not None), 0.0)
         for rollout, start in answered if self.splice else ():
             splice_reference(rollout, start, gold)
@@ -138,15 +146,15 @@ class Rlpr(RewardShaping):
         return len(policy.encode_text(text.partition(self.closing)[0]))
 
 
-def reasoning(ids: Sequence[int], policy: PolicyView, opening: str) -> list[int] | None:
-    """The tokens up to and with the last `opening`; None if there is none. A token that reaches beyond it is
-    encoded anew."""
+def reasoning(ids: Sequence[int], policy: PolicyView, opening: str, first: bool = False) -> list[int] | None:
+    """The tokens up to and with the last (or `first`) `opening`; None if there is none. A token that reaches
+    beyond it is encoded anew."""
     text, ends, end = "", [], None
     for token in ids:
         before, text = text, text + policy.tokenizer.decode([token])
         ends.append(len(text))
         if text.count(opening, max(0, len(before) - len(opening) + 1)) > 0:
-            end = text.rfind(opening) + len(opening)
+            end = (text.find(opening) if first else text.rfind(opening)) + len(opening)
     if end is None:
         return None
     whole = sum(token_end <= end for token_end in ends)
