@@ -205,12 +205,11 @@ def test_rank_shaping_by_hand():
     g = group(1, 0, 1)
     for rollout, moments in zip(g, [(2.0, 1.0, 1.0)] * 3):
         RANK_MOMENTS.set(rollout, moments)
-    assert shaped([g]) == [pytest.approx(base)] and shaped.state.means == {
-        "er": 2.0,
-        "erv": 1.0,
-        "era": 1.0,
-    }  # the first step only sets the averages
-    for rollout, moments in zip(g, [(2.2, 1.0, 1.0), (4.0, 3.0, 1.0), (1.0, 0.5, 9.0)]):
+    assert shaped([g]) == [pytest.approx(base)]  # the first step only sets what the averages will hear of
+    assert shaped.state.means == {} and shaped.state.last == {"er": 2.0, "erv": 1.0, "era": 1.0}
+    assert shaped([g]) == [pytest.approx([a + abs(a) / 2 for a in base])]  # beside averages of 0: tanh(5)
+    assert shaped.state.means == {"er": 1.0, "erv": 0.5, "era": 0.5}
+    for rollout, moments in zip(g, [(1.1, 0.5, 0.5), (2.0, 1.5, 0.5), (0.5, 0.25, 4.5)]):
         RANK_MOMENTS.set(rollout, moments)
     (a,) = shaped([g])
     assert a[0] == pytest.approx(base[0] + 0.5 * tanh(0.1))  # w = 1/2 where ERA is average
@@ -218,7 +217,7 @@ def test_rank_shaping_by_hand():
         base[1] + abs(base[1]) / 2
     )  # tanh(1) / 2 + tanh(2) / 2 is more than |A| / kappa allows
     assert a[2] == pytest.approx(base[2])  # below the averages: no help
-    assert shaped.state.means == pytest.approx({"er": 2.2, "erv": 1.25, "era": 1 + 4 / 3})
+    assert shaped.state.means == pytest.approx({"er": 1.5, "erv": 0.75, "era": 0.75})
     again = Verl(eps=0.0, stride=2, ema=0.5)
     again.load_state_dict(shaped.state_dict())
     assert again([g]) == shaped([g])

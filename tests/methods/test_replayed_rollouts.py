@@ -14,7 +14,7 @@ from tiny import steps, text_run
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
 from vlrl.methods.common.hard_prompts import demonstration_group
-from vlrl.methods.papers.ampo import Ampo, comprehension
+from vlrl.methods.papers.ampo import Ampo, AmpoRepetition, comprehension
 from vlrl.methods.papers.luffy import Luffy
 from vlrl.methods.papers.relift import Relift, supervised_loss
 from vlrl.methods.papers.rorecomp import Rorecomp
@@ -122,6 +122,31 @@ def test_only_right_teachers_and_two_at_most(teachers, count):
         and len(found) == 4
         and all(r.trained for r in found)
     )
+
+
+def test_a_teacher_is_understood_behind_its_own_white_space_and_not_at_all_without_an_answer():
+    asked = []
+    teachers = [("none", 1.0), ("a<answer> 7 ", 1.0)]
+    (mixed,) = on_demand(asked, k=1)([taught(0.0, 0.0, teachers=teachers)])
+    assert [bytes(ids).decode() for _, ids in asked] == ["a<answer> 7"]
+    assert [r.text for r in mixed if r.source == "expert"] == ["a<answer> 7 "]
+
+
+def test_ten_words_in_a_row_that_occur_ten_times_cost_one():
+    words = " ".join(map(str, range(10)))
+    texts = [" ".join([words] * 10), "_".join([words] * 10), " ".join([words] * 9) + " 0", "a b", ""]
+
+    def said(*rewards, texts):
+        g = group(*rewards)
+        for rollout, text in zip(g, texts, strict=True):
+            rollout.text = text
+        return g
+
+    assert AmpoRepetition()(said(*[0.9] * 5, texts=texts)) == pytest.approx([-0.1, -0.1, 0.9, 0.9, 0.9])
+    assert AmpoRepetition()(said(0.0, 0.1, texts=texts[:1] * 2)) == pytest.approx([0.0, -0.9])
+    assert AmpoRepetition(window=1, limit=2, penalty=0.5)(said(1.0, texts=["no no"])) == [0.5]
+    with pytest.raises(ValueError, match="limit=1"):
+        AmpoRepetition(limit=1)
 
 
 def test_places_are_a_function_of_seed_and_row():

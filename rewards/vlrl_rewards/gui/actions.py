@@ -16,7 +16,7 @@ from vlrl_rewards.boxes.unbracketed import bare_numbers
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.kinds import verifier
 from vlrl_rewards.literals import find_values, repeated_in
-from vlrl_rewards.points.points import distance, inside, is_box
+from vlrl_rewards.points.points import inside, is_box
 from vlrl_rewards.recognition.classification import normal_label
 from vlrl_rewards.text.metrics import f_score
 from vlrl_rewards.text.process import section
@@ -177,7 +177,8 @@ class GuiAction(Graded):
 
         r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
 
-    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point; type-like:
+    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point (in pixels of
+    the original picture, or with `radius_in` "seen" of the resized one, as in GUI-R1's release); type-like:
     F1 of the sets of words >= `text_f1`; scroll: the same direction. Paper: UI-R1, arXiv:2503.21620, eq. 3-5
     (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
     BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx / W, dy / H) < `relative` from the gold
@@ -187,6 +188,7 @@ class GuiAction(Graded):
 
     type_credit: float = 0.0
     radius: float = 140.0
+    radius_in: Literal["original", "seen"] = "original"
     relative: float = 0.0
     text_f1: float = 0.5
     tag: str = ""
@@ -263,6 +265,13 @@ class GuiAction(Graded):
             return word_set_f1(text_argument(action), text_argument(target)) >= self.text_f1
         return True
 
+    def zoom(self, spaces: Sequence[CoordinateSpace], picture: int) -> tuple[float, float]:
+        """(x, y): pixels in which `radius` is measured, per pixel of the original picture."""
+        if self.radius_in == "original" or not spaces:
+            return 1.0, 1.0
+        (width, height), (seen_width, seen_height) = spaces[picture].original, spaces[picture].seen
+        return seen_width / width, seen_height / height
+
     def hits(
         self,
         action: Mapping[str, Any],
@@ -283,7 +292,8 @@ class GuiAction(Graded):
         place = self.place(target)
         gold: Any = gold_boxes(place)[0] if is_box(place) else gold_points(place)[0]
         if not isinstance(gold, Box):
-            return distance(point, gold.xy) <= self.radius
+            (x, y), (gold_x, gold_y), (right, down) = point, gold.xy, self.zoom(spaces, picture)
+            return math.hypot((x - gold_x) * right, (y - gold_y) * down) <= self.radius
         middle = next((target[key] for key in _POINT_KEYS if target.get(key) is not None), None)
         near = True
         if self.relative and middle is not None and spaces:

@@ -28,17 +28,23 @@ class PlanSteps(Graded):
     more.
 
         r = max(0, n (n + 1) / (N (N + 1)) - extra 1[further steps after a complete plan])
+        `single`: r = n (n + 1) / (N (N + 1)) - extra 1[N = 1 and more than one step]
 
     Paper: Reinforced Reasoning for Embodied Planning, arXiv:2505.22050. Released code:
     mail-taii/Reinforced-Reasoning-for-Embodied-Planning, RFT
-    training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (`extra` 0.25 for gold
-    plans of one step only, wrong ones too, which makes them -0.25). Deviates: `extra` applies to complete
-    plans of any length. The format terms of the release are the reward `plan_format`.
+    training/examples/scripts/reward_func_embench_alfred_nonlinear.py, commit 4880281 (`single`, 0.25).
+    Without `single` `extra` applies to complete plans of any length. The format terms of the release are the
+    reward `plan_format`.
     Steps: texts, or objects with action_id / action_name, in a JSON list, in {"executable_plan": [...]}, or
-    one per line. Edge: no list of steps, or an empty one: 0. Range [0, 1]; correct where the plans are equal.
+    one per line. Edge: no list of steps, or an empty one: 0. Range [0, 1], with `single` from
+    -extra; correct where the plans are equal.
     """
 
     extra: float = 0.25
+    single: bool = False
+
+    def lowest(self) -> float:
+        return -self.extra if self.single else 0.0
 
     def steps(self, value: Any) -> list[str]:
         """The steps as normalised texts: the name of each, else its id."""
@@ -84,10 +90,14 @@ class PlanSteps(Graded):
             min(len(steps), len(target)),
         )
         share = prefix * (prefix + 1) / (len(target) * (len(target) + 1))
-        has_extra = prefix == len(target) < len(steps)
+        reward = (
+            share - self.extra * (len(target) == 1 < len(steps))
+            if self.single
+            else max(0.0, share - self.extra * (prefix == len(target) < len(steps)))
+        )
         return self.scored(
             answer,
-            max(0.0, share - self.extra * has_extra),
+            reward,
             steps == target,
             f"{prefix} of {len(target)} steps correct",
         )

@@ -11,10 +11,10 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.format.structure import ndcg, ranked
-from vlrl_rewards.format.tags import TagFormat
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import answer_tags, clean, visible
+from vlrl_rewards.parsing import clean
 
+_BEHIND = re.compile(r"</think>\s*<answer>")
 _CELL = re.compile(r"<\|(.{1,200}?)\|><\|(.{1,200}?)\|>")
 
 
@@ -22,6 +22,16 @@ def average_overlap(said: Sequence[str], gold: Sequence[str]) -> float:
     """Mean over depths d of |first d of both| / d: rank-biased overlap with p = 1 (Webber et al. 2010)."""
     depth = min(len(said), len(gold))
     return sum(len(set(said[:d]) & set(gold[:d])) / d for d in range(1, depth + 1)) / depth if depth else 0.0
+
+
+def behind_a_thought(response: Response) -> Answer:
+    """The first `<answer>...</answer>` that follows a `<think>...</think>`, anywhere in the text."""
+    opened = response.text.find("<think>")
+    start = _BEHIND.search(response.text, opened) if opened >= 0 else None
+    end = response.text.find("</answer>", start.end()) if start else -1
+    if start is None or end < 0:
+        raise Unread("not the format of a thought and an answer", response.whole)
+    return Answer(response.text[start.end() : end], start.end(), end, "tag")
 
 
 @register("rerank")
@@ -33,8 +43,8 @@ class Rerank(Graded):
 
     r = 0 for other ids than the gold's, -1 without the format. AO: average overlap, which is rank-biased
     overlap with p = 1. Gold answer: the ids in their best order; `row.meta[relevant]`: the relevant ids.
-    Answer: "[2] > [1] > [3]" or a list, in the `<answer>` of a text in the format of `tag_format`. Paper:
-    ReasonRank, arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1. Deviates:
+    Answer: "[2] > [1] > [3]" or a list, in the first `<answer>` behind a closed `<think>`. Paper: ReasonRank,
+    arXiv:2508.07050 (multi-view ranking reward); released code: k 10, 0.2 and 0.1, p 1. Deviates:
     rewards/DEVIATIONS.md. Edge: no relevant ids, or some that are not in the gold order, raise ValueError.
     Range [-1, 1 + recall_weight + overlap_weight].
     """
@@ -55,10 +65,7 @@ class Rerank(Graded):
                 f"row {row.id!r}: needs an order of different ids as the answer, and "
                 f"meta[{self.relevant!r}] among them"
             )
-        if not TagFormat().follows(response.text):
-            raise Unread("not the format of a thought and an answer", response.whole)
-        start, end = answer_tags(visible(response.text))[-1]
-        answer = Answer(visible(response.text)[start:end], start, end, "tag")
+        answer = behind_a_thought(response)
         said = ranked(answer.text) if len(answer.text) < 20_000 else []
         if sorted(said) != sorted(wanted) or len(re.findall(r"[^\s\[\]>,;]+", answer.text)) != len(wanted):
             return self.scored(answer, 0.0, False, "other ids than the gold's")

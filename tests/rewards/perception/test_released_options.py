@@ -48,6 +48,16 @@ def test_arguments_are_compared_of_all_actions_or_of_clicks_alone(gold, answer, 
         assert GuiAction(compared=compared, radius=5).verify(gold, text, spaces=spaces).score == score
 
 
+@pytest.mark.parametrize(("radius_in", "score"), [("original", 0), ("seen", 1)])
+def test_a_radius_in_pixels_of_the_resized_picture(radius_in, score):
+    # seen at half the size the points are 6, 8 apart, in the original 12, 16
+    text = '<answer>{"action": "click", "point": [56, 58]}</answer>'
+    reward = GuiAction(radius=10, radius_in=radius_in)
+    spaces = (CoordinateSpace((200, 200), (100, 100)),)
+    gold = {"action": "click", "point": [100, 100]}
+    assert reward.verify(gold, text, spaces=spaces).score == score
+
+
 @pytest.mark.parametrize(
     ("said", "gold", "score"),
     [

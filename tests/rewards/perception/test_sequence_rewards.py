@@ -144,6 +144,22 @@ def test_plan(text, expected):
 
 
 @pytest.mark.parametrize(
+    ("gold", "text", "expected"),
+    [
+        (["take cup"], '["take cup"]', 1.0),
+        (["take cup"], '["take cup", "wash cup"]', 0.75),
+        (["take cup"], '["wash cup", "take cup"]', -0.25),
+        (["take cup"], "[]", 0.0),
+        (["take cup", "wash cup"], '["take cup", "wash cup", "dance"]', 1.0),
+        (["take cup", "wash cup"], '["dance", "take cup", "wash cup"]', 0.0),
+    ],
+)
+def test_further_steps_cost_in_plans_of_one_step_alone(gold, text, expected):
+    reward = PlanSteps(single=True)
+    assert reward.verify(gold, tag(text)).score == pytest.approx(expected) and reward.lowest() == -0.25
+
+
+@pytest.mark.parametrize(
     ("text", "exact", "share"),
     [
         ("T F F", 1, 1),

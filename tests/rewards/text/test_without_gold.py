@@ -160,11 +160,24 @@ def test_rerank_by_depth(rollout):
         "",
         "[1] > [2] > [3]",
         "<answer>[1] > [2] > [3]</answer>",
-        "<think></think><answer>[1] > [2] > [3]</answer>",
+        "<think>So</think> thus <answer>[1] > [2] > [3]</answer>",
+        "<think>So</think><answer>[1] > [2] > [3]",
     ],
 )
 def test_rerank_wants_its_form(rollout, text):
     assert score({"name": "rerank"}, rollout([1, 2, 3], text, meta={"relevant": [1]})) == -1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think></think><answer>[1] > [2] > [3]</answer>",
+        "So: <think>a</think>\n<answer>[1] > [2] > [3]</answer> Done.",
+        "<think>a</think><answer>[1] > [2] > [3]</answer><answer>[3] > [2] > [1]</answer>",
+    ],
+)
+def test_rerank_finds_its_form_anywhere(rollout, text):
+    assert score({"name": "rerank"}, rollout([1, 2, 3], text, meta={"relevant": [1]})) == pytest.approx(1.3)
 
 
 @pytest.mark.parametrize(("gold", "relevant"), [([1, 2], []), ([1, 2], [3]), ([1, 1], [1]), (None, [1])])

@@ -38,6 +38,15 @@ def top_share(
     return chosen_BT
 
 
+def above_quantile(values_BT: Tensor, mask_BT: Tensor, share: float) -> Tensor:
+    """(B, T) bool: the values in the mask above the (1 - share) quantile of their rollout, which lies between
+    two of its n values, so that ceil(share (n - 1)) of n are where none are equal."""
+    inside_BT = mask_BT > 0
+    values_BT = values_BT.detach().float()
+    bound_B1 = values_BT.where(inside_BT, torch.nan).nanquantile(1 - share, dim=-1, keepdim=True)
+    return inside_BT & (values_BT > bound_B1)
+
+
 def normalised(values_BT: Tensor, mask_BT: Tensor, group_B: Tensor, scope: Scope = "rollout") -> Tensor:
     """(B, T): values in the mask scaled to 0..1 within each member of `scope` (0.5 where all are equal); no
     gradient."""

@@ -1,26 +1,28 @@
 """AMPO: guidance on demand; demonstrations of several teachers enter a group only where all own rollouts
 fail, the best understood ones first.
 
-`ampo` is a replay buffer for the demonstrations that the rollout strategy `luffy` sets aside with `trained:
-false`: they are scored like all others.
+    ampo              replay buffer for the demonstrations that the rollout strategy `luffy` sets aside with
+    `trained: false`: they are scored like all others
+    ampo.repetition   reward shaping: less for a text that repeats itself
 
 Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_dapo_trainer.py and
 reward_manager/prob.py of the release (mean of probabilities, 2 of 4 teachers; ranking only if there is a
 choice).
-Deviates: the random places depend on seed, step and row; the release's constant share for form is left out of
-r_p.
+Deviates: the random places depend on seed, step and row; the release's share for form, the same for all
+demonstrations that have the form, is left out of r_p.
 """
 
 from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.common.demonstrations import UNTRAINED_DEMONSTRATIONS
 from vlrl.plugins.registry import register
-from vlrl.plugins.stages import ReplayBuffer, StepCounts
+from vlrl.plugins.stages import ReplayBuffer, RewardShaping, StepCounts
 from vlrl.types import Group, Rollout
 
 
@@ -34,8 +36,8 @@ class Ampo(ReplayBuffer):
 
     The teacher's reasoning is the demonstration up to its last `marker`. The replaced rollouts are drawn at
     random.
-    Edge: for a text without `marker` r_p is over all its tokens; ties keep the teachers' order. Each rank
-    handles its own groups.
+    Edge: r_p is 0 for a text without `marker`; ties keep the teachers' order. Each rank handles its own
+    groups.
     """
 
     k: int = 2
@@ -78,20 +80,20 @@ class Ampo(ReplayBuffer):
     def ranked(self, teachers: Sequence[Rollout]) -> list[Rollout]:
         """The teachers by falling r_p."""
         parts = [self.scored_tokens(teacher) for teacher in teachers]
-        logps = self.run.engine.score_all(
-            [(teacher.prompt, ids) for teacher, (ids, _) in zip(teachers, parts)]
-        )
-        scores = [comprehension(logp[-n:]) for logp, (_, n) in zip(logps, parts)]
+        known = [i for i, (_, n) in enumerate(parts) if n]
+        logps = self.run.engine.score_all([(teachers[i].prompt, parts[i][0]) for i in known])
+        scores = dict.fromkeys(range(len(teachers)), 0.0)
+        scores |= {i: comprehension(logp[-parts[i][1] :]) for i, logp in zip(known, logps, strict=True)}
         return [teachers[i] for i in sorted(range(len(teachers)), key=lambda i: -scores[i])]
 
     def scored_tokens(self, teacher: Rollout) -> tuple[list[int], int]:
-        """(reasoning and gold answer as tokens, number of the answer's tokens); (all tokens, their number)
-        without `marker`."""
+        """(reasoning and gold answer as tokens, number of the answer's tokens); ([], 0) without `marker`."""
         text = teacher.text.removeprefix(teacher.prompt.prefix)
         if self.marker not in text:
-            return teacher.ids, len(teacher.ids)
+            return [], 0
         encode = self.run.policy.encode_text
-        reasoning = encode(text[: text.rindex(self.marker) + len(self.marker)])
+        said = text[text.rindex(self.marker) + len(self.marker) :]
+        reasoning = encode(text[: len(text) - len(said.lstrip())])
         answer = encode(str(teacher.row.answer))
         return [*reasoning, *answer], max(len(answer), 1)
 
@@ -103,3 +105,35 @@ class Ampo(ReplayBuffer):
 def comprehension(logp: Sequence[float]) -> float:
     """r_p: the mean of the tokens' probabilities."""
     return math.fsum(math.exp(value) for value in logp) / len(logp)
+
+
+@register("ampo.repetition")
+@dataclass(frozen=True, kw_only=True)
+class AmpoRepetition(RewardShaping):
+    """AMPO's repetition penalty: r - `penalty` for a text in which any `window` words in a row occur `limit`
+    times or more; a total of 0 stays 0.
+
+    Words are parted by white space and underscores. Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227;
+    released code: reward_score/repetition.py and mix_dapo_trainer.py (-1 on the entries of the reward that
+    are not 0), window and limit 10.
+    """
+
+    window: int = 10
+    limit: int = 10
+    penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.limit < 2:
+            raise ValueError(f"window={self.window} must be at least 1, limit={self.limit} at least 2")
+
+    def __call__(self, group: Group) -> list[float]:
+        return [
+            rollout.reward - self.penalty * (rollout.reward != 0 and self.repeats(rollout.text))
+            for rollout in group
+        ]
+
+    def repeats(self, text: str) -> bool:
+        """Whether `window` words in a row occur `limit` times."""
+        words = [part for word in text.split() for part in word.split("_")]
+        counts = Counter(zip(*(words[i:] for i in range(self.window))))
+        return max(counts.values(), default=0) >= self.limit

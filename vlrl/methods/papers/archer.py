@@ -16,19 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import clipped_ratio_loss
+from vlrl.methods.common.groups import above_quantile
 from vlrl.methods.core.loss_term import KL
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import PolicyLoss
-from vlrl.services.lazy import Tensor, torch
+from vlrl.services.lazy import torch
 from vlrl.types import LossInputs, UnreducedLoss
-
-
-def of_high_entropy(x: LossInputs, share: float) -> Tensor:
-    """(B, T) bool: the trained tokens whose entropy is above the (1 - share) quantile of their rollout."""
-    entropy_BT = x["entropy"].detach().float()
-    inside_BT = x.mask_BT > 0
-    bound_B1 = entropy_BT.where(inside_BT, torch.nan).nanquantile(1 - share, dim=-1, keepdim=True)
-    return inside_BT & (entropy_BT > bound_B1)
 
 
 @register("archer")
@@ -49,7 +42,7 @@ class Archer(PolicyLoss):
     needs = ("entropy",)
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
-        high_BT = of_high_entropy(x, self.share)
+        high_BT = above_quantile(x["entropy"], x.mask_BT, self.share)
         range_BT = torch.where(high_BT, self.high_entropy, self.low_entropy).to(x.logp_BT)
         return clipped_ratio_loss(
             x.log_ratio_BT.exp(), x.advantage_BT, range_BT, range_BT, self.dual_clip or None
@@ -79,7 +72,7 @@ class ArcherLowEntropyKl(KL):
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
         loss_BT, metrics = super().__call__(x)
-        high_BT = of_high_entropy(x, self.share)
+        high_BT = above_quantile(x["entropy"], x.mask_BT, self.share)
         low_BT = (x.mask_BT > 0) & ~high_BT
         count_B1 = (x.mask_BT > 0).sum(-1, keepdim=True)
         weight_BT = sum(

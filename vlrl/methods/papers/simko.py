@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vlrl.functional import clipped_ratio_loss
-from vlrl.methods.common.groups import top_share
+from vlrl.methods.common.groups import above_quantile
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import AuxTensor, PolicyLoss
 from vlrl.services.lazy import Tensor, torch
@@ -40,8 +40,8 @@ class SimkoTopkLogp(AuxTensor):
 @register("simko")
 @dataclass(frozen=True)
 class SimKO(PolicyLoss):
-    """SimKO's policy loss: PPO's clipped loss, changed on the `share` of a rollout's tokens with the highest
-    entropy.
+    """SimKO's policy loss: PPO's clipped loss, changed on a rollout's tokens of high entropy: those above its
+    (1 - `share`) quantile.
 
     There, label smoothing over the top K for A > 0, and a heavier penalty of the top-1 token for A < 0:
 
@@ -64,7 +64,7 @@ class SimKO(PolicyLoss):
     needs = ("entropy", "simko.topk_logp")
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
-        forks_BT = top_share(x["entropy"], x.mask_BT, x.group_B, self.share, "rollout")
+        forks_BT = above_quantile(x["entropy"], x.mask_BT, self.share)
         ratio_BT = x.log_ratio_BT.exp()
         top_BTK = x["simko.topk_logp"]
         candidates_BT = ratio_BT.detach() * (top_BTK - top_BTK.detach()).exp().mean(-1)

@@ -52,9 +52,11 @@ def rank_moments(hidden_TH: torch.Tensor, stride: int, last: int = 512) -> tuple
 
 @dataclass
 class VerlState(State):
-    """Exponential moving averages of ER, ERV and ERA, by name; empty before the first step."""
+    """Exponential moving averages of ER, ERV and ERA, from 0, and the means of the last step, by name; empty
+    before the first step."""
 
     means: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
 
 
 @register("verl")
@@ -67,9 +69,9 @@ class Verl(GRPO):
 
     ER, ERV and ERA are those of `rank_moments` over the rollout's last-layer states. Paper: Huang et al. 2025
     (VERL), arXiv:2509.23808, eq. 5-9; stride 40, gain 2, ema 0.3, kappa 2 in the released script, whose code
-    fixes the rest. Deviates: the bonus is the whole rollout's (released: at the last token only); averages
-    start at the first step's means, not at 0, and trail by one step (there two). Edge: A = 0 stays 0. The
-    first step is plain GRPO. Hidden states stay on their rank.
+    fixes the rest. As there the averages start at 0 and know the steps before the last one, so that the
+    second step's deviations are 5, and the first step is plain GRPO. Deviates: the bonus is the whole
+    rollout's (released: at the last token only). Edge: A = 0 stays 0. Hidden states stay on their rank.
     """
 
     stride: int = 40
@@ -94,7 +96,7 @@ class Verl(GRPO):
 
     def deviation(self, name: str, value: float) -> float:
         """The relative deviation from the moving average, clamped to +-5."""
-        average = self.state.means[name]
+        average = self.state.means.get(name, 0.0)
         return min(max((value - average) / (abs(average) + 1e-8), -5.0), 5.0)
 
     def phi(self, moments: Sequence[float]) -> float:
@@ -104,16 +106,15 @@ class Verl(GRPO):
         return w * math.tanh(er) + (1 - w) * math.tanh(erv)
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
-        result = super().__call__(groups)
-        means = self.state.means
-        if means:
+        result, means = super().__call__(groups), self.state.means
+        if self.state.last:
             for group, row in zip(groups, result):
                 row[:] = [
                     a + min(max(self.phi(RANK_MOMENTS[r]), 0.0), abs(a) / self.kappa)
                     for a, r in zip(row, group)
                 ]
+        for name, value in self.state.last.items():
+            means[name] = (1 - self.ema) * means.get(name, 0.0) + self.ema * value
         moments = [RANK_MOMENTS[rollout] for group in groups for rollout in group]
-        for k, name in enumerate(NAMES):
-            step_mean = mean([values[k] for values in moments])
-            means[name] = (1 - self.ema) * means.get(name, step_mean) + self.ema * step_mean
+        self.state.last = {name: mean([values[k] for values in moments]) for k, name in enumerate(NAMES)}
         return result
