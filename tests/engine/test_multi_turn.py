@@ -114,6 +114,20 @@ def test_turns_end(text_policy, tools, strategy, turns):
     assert rollout.finish == "length" and rollout.info["turns"] == 1 and len(rollout) == 4
 
 
+def test_a_cut_turn_can_be_carried_out_like_any_other(text_policy, tools):
+    env = echo("told", "told again")
+    run = make_run(text_policy, env, lambda request, index: "long " * 50, max_tokens=4)
+    (rollout,) = MultiTurn(act_on_cut=True, max_turns=3)([tools.prompt("Go")], [1], run)[0]
+    assert rollout.info["turns"] == 3 == len(env.heard) and rollout.info["episode_end"] == "done"
+    assert rollout.loss_mask.count(True) == 12 and rollout.info["transcript"].count("told") == 2
+    # a turn that the conversation's room cuts ends it, as without act_on_cut
+    env = echo("told", "told again")
+    run = make_run(text_policy, env, lambda request, index: "long " * 50, max_tokens=4000)
+    full = len(text_policy.encode(tools.prompt("Go"))) + 9
+    (rollout,) = MultiTurn(act_on_cut=True, max_turns=3, max_context=full)([tools.prompt("Go")], [1], run)[0]
+    assert not env.heard and rollout.info["turns"] == 1 and rollout.info["episode_end"] == "context"
+
+
 def test_long_replies_are_cut(text_policy, tools):
     run = make_run(text_policy, echo("word " * 500), lambda request, index: "x!")
     (rollout,) = MultiTurn(max_reply_tokens=10)([tools.prompt("Go")], [1], run)[0]

@@ -3,17 +3,18 @@
 import pytest
 
 from vlrl.methods.papers.ikea import Ikea, IkeaBalance
-from vlrl.plugins.episodes import EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
 PROMPT = Prompt(row=Row("a", "q", "Rome"), messages=())
 
 
-def rollout(text, correct, end="done", invalid=0):
+def rollout(text, correct, end="done", invalid=0, actions=()):
     made = Rollout(prompt=PROMPT, ids=[1], text=text)
     made.outcome, made.correct = float(correct), correct
     EPISODE_END.set(made, end)
+    ACTIONS.set(made, list(actions))
     INVALID_ACTIONS.set(made, invalid)
     return made
 
@@ -60,6 +61,15 @@ def test_invalid_actions_and_ends():
     assert Ikea().value(rollout("<think>so</think><search>x</search>", False, end="max_turns")) == 0.05, (
         "cut short is not malformed"
     )
+
+
+def test_nothing_answers_the_last_turn():
+    # qa_em.py looks for "My previous action is invalid", which generation.py appends to all turns but the last
+    thought, search = "<think>so</think>", "<search>x</search>"
+    last = rollout(thought + search + "so", False, "max_turns", 1, [thought + search, "so"])
+    before = rollout(thought + search, False, "max_turns", 1, [thought, search])
+    both = rollout(thought + "so", False, "max_turns", 2, [thought, "so"])
+    assert [Ikea().value(made) for made in (last, before, both)] == [0.05, -1.0, -1.0]
 
 
 def test_as_many_known_as_unknown_rows():

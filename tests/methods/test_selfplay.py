@@ -137,6 +137,7 @@ def test_svs_writes_problems_out_of_right_solutions_and_solves_them():
     assert Svs().problem("a ```\nplain\n``` b") == "plain" and Svs().problem(
         "```text\nx```</think> none"
     ) == "" == Svs().problem("")
+    assert Svs().problem("a ```text\nopen") == "open" == Svs().problem("</think>```open")  # split("```")[0]
     StepView.between_steps(made).score(groups)
     assert (
         written[0].rewards == [1.0, 0.0]

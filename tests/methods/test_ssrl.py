@@ -1,5 +1,7 @@
 """SSRL: what is masked, and which texts have the form."""
 
+import re
+
 import pytest
 from tiny import text_run
 from vlrl_rewards.format.tags import SearchFormat
@@ -32,6 +34,23 @@ class Pieces:
 )
 def test_spans(text, found):
     assert spans(text, "i") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "one_line", "any_lines"),
+    [
+        ("<i>a\nb</i>", [], [(0, 10)]),
+        ("<i>a\n<i>b</i>c", [(5, 13)], [(0, 13)]),  # the pattern finds the block on the second line
+        ("<i>a</i>\n<i>b\n</i><i>c</i>", [(0, 8), (18, 26)], [(0, 8), (9, 18), (18, 26)]),
+        ("<i>a\nb", [], []),
+    ],
+)
+def test_the_released_pattern_stays_on_one_line(text, one_line, any_lines):
+    assert spans(text, "i") == one_line == [m.span() for m in re.finditer("<i>(.*?)</i>", text)]
+    assert spans(text, "i", across_lines=True) == any_lines
+    decode = Pieces(*text).decode
+    kept = outside(range(len(text)), "i", decode)
+    assert [i for i, keep in enumerate(kept) if not keep] == [i for a, b in one_line for i in range(a, b)]
 
 
 def test_information_is_not_trained_on():

@@ -210,6 +210,7 @@ class MultiTurn(SampledStrategy):
             ("summarise": `summary_request`, at most `summary_tokens`).
         summary_loss: The summary is trained, with the conversation's reward.
         max_reply_tokens: Tokens of an observation.
+        act_on_cut: A turn cut at `sampling.max_tokens` is carried out and the conversation goes on (Search-R1).
     """
 
     max_turns: int = 4
@@ -223,6 +224,7 @@ class MultiTurn(SampledStrategy):
     max_invalid: int = -1
     patience: float = 1.0
     show_tools: bool = True
+    act_on_cut: bool = False
     provides: ClassVar[tuple[Capability, ...]] = EPISODE_ANNOTATIONS
 
     def __post_init__(self) -> None:
@@ -353,11 +355,13 @@ class MultiTurn(SampledStrategy):
         return run.engine.generate(requests)
 
     def on_turn(self, completion: Completion, handle: Any, pool: Any, run: SamplingContext) -> None:
-        """Append a finished turn and hand it to the environment; a turn that was cut is not carried out."""
+        """Append a finished turn and hand it to the environment; a turn that was cut is not carried out, but
+        for `act_on_cut`."""
         conversation: Conversation = handle.owner
         room = conversation.room(run.policy)
         conversation.add_turn(completion, run.policy)
-        if completion.finish == "stop":
+        at_limit = completion.finish == "length" and room >= conversation.sampling.max_tokens
+        if completion.finish == "stop" or (self.act_on_cut and at_limit):
             pool.step(handle, conversation.action(run.policy))
             return
         self.end(

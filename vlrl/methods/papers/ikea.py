@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.select import SelectedRows
-from vlrl.plugins.episodes import EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, Select
 from vlrl.types import Group, Rollout, Row
@@ -40,8 +40,8 @@ class Ikea(RewardShaping):
     nor answers. Correct: the row's outcome. `call` "<tool_call>" counts the calls of another tool in place of
     searches.
     Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the
-    released qa_em.py: 0.6, 0.4, 0.2, 0 for 0, 1, 2, 3 searches, and 0.05. Edge: an episode that ends at
-    `max_turns` or is cut has no malformed turn; a search that found nothing counts.
+    released qa_em.py: 0.6, 0.4, 0.2, 0 for 0, 1, 2, 3 searches, and 0.05. Edge: the last of `max_turns` turns
+    is never malformed, nor is a cut one that ends the episode; a search that found nothing counts.
     """
 
     bonus: float = 0.6
@@ -49,7 +49,7 @@ class Ikea(RewardShaping):
     wrong_searched: float = 0.05
     malformed: float = -1.0
     call: str = "<search>"
-    requires = (EPISODE_END, INVALID_ACTIONS)
+    requires = (ACTIONS, EPISODE_END, INVALID_ACTIONS)
 
     def __post_init__(self) -> None:
         if self.bonus < 0 or self.step < 0:
@@ -72,11 +72,18 @@ class Ikea(RewardShaping):
         return self.wrong_searched if searches else 0.0
 
 
+def told_invalid(rollout: Rollout) -> int:
+    """How many turns were answered that their action is invalid: all that had none but the last of
+    `max_turns`, which nothing answers."""
+    last = ACTIONS[rollout][-1] if EPISODE_END[rollout] == "max_turns" and ACTIONS[rollout] else "</answer>"
+    return INVALID_ACTIONS[rollout] - (not re.search("</(?:search|answer|tool_call)>", last))
+
+
 def well_formed(rollout: Rollout) -> bool:
     """Whether there is a thought, no tag has other brackets, and every turn searches or answers."""
     text = rollout.text
     thinks = "<think>" in text and "</think>" in text
-    acts = not INVALID_ACTIONS[rollout] and (EPISODE_END[rollout] != "done" or "</answer>" in text)
+    acts = not told_invalid(rollout) and (EPISODE_END[rollout] != "done" or "</answer>" in text)
     return thinks and acts and not _WRONG_TAG.search(text)
 
 

@@ -24,25 +24,28 @@ class Ssrl(Independent):
 
     They are in no loss, no KL and no mean over tokens; their lengths count. Paper: Fan et al. 2025 (SSRL),
     arXiv:2508.10874 (information mask); released code: create_information_loss_mask, which becomes the loss
-    mask (ray_trainer.py:1046-1047, dp_actor.py). Deviates: its pattern does not match across lines; here
-    information of several lines is left out too. Edge: an unclosed tag leaves nothing out.
+    mask (ray_trainer.py:1046-1047, dp_actor.py). Its pattern does not match across lines: information of
+    several lines is trained on; `across_lines` leaves it out too. Edge: an unclosed tag leaves nothing out.
     """
 
     tag: str = "information"
+    across_lines: bool = False
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
         for rollout in (rollout for group in groups for rollout in group):
-            keep = outside(rollout.ids, self.tag, run.policy.tokenizer.decode)
+            keep = outside(rollout.ids, self.tag, run.policy.tokenizer.decode, self.across_lines)
             if not all(keep):
                 rollout.leave_out(keep)
         return groups
 
 
-def outside(ids: Sequence[int], tag: str, decode: Callable[[Sequence[int]], str]) -> list[bool]:
+def outside(
+    ids: Sequence[int], tag: str, decode: Callable[[Sequence[int]], str], across_lines: bool = False
+) -> list[bool]:
     """For each token whether it is outside of the tags, be it in part."""
     pieces = [decode([token]) for token in ids]
-    tagged = spans("".join(pieces), tag)
+    tagged = spans("".join(pieces), tag, across_lines)
     keep, at = [], 0
     for piece in pieces:
         keep.append(not (piece and any(a <= at and at + len(piece) <= b for a, b in tagged)))
@@ -50,14 +53,18 @@ def outside(ids: Sequence[int], tag: str, decode: Callable[[Sequence[int]], str]
     return keep
 
 
-def spans(text: str, tag: str) -> list[tuple[int, int]]:
+def spans(text: str, tag: str, across_lines: bool = False) -> list[tuple[int, int]]:
     """[start, end) of the characters from each `<tag>` to its `</tag>`, both included; an unclosed tag has
-    none."""
+    none, nor has one whose text has a line break, but for `across_lines`."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     found: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(opening, at)) >= 0:
         end = text.find(closing, start)
+        line_end = text.find("\n", start)
+        if not across_lines and 0 <= line_end < (end if end >= 0 else len(text)):
+            at = start + len(opening)
+            continue
         if end < 0:
             break
         at = end + len(closing)

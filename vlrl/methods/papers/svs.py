@@ -45,7 +45,7 @@ class Svs(Independent):
 
     Attributes:
         open, close: Around the problem: the first block that `open` begins behind the last `</think>`;
-            without one, the first block of three backticks.
+            without one, the first block of three backticks. A block need not be closed.
         solutions: Correct solutions used at most (0: all).
     """
 
@@ -124,12 +124,10 @@ class Svs(Independent):
 
     def problem(self, text: str) -> str:
         """The text of the first block behind the last </think>: between `open` and `close`, else between two
-        `close`; "" without a block."""
+        `close`, or to the end of a text that closes none; "" without a block."""
         spoken = text.rpartition("</think>")[2]
-        inside, closed, _ = spoken.partition(self.open if self.open in spoken else self.close)[2].partition(
-            self.close
-        )
-        return neutralised(inside) if closed else ""
+        _, opened, rest = spoken.partition(self.open if self.open in spoken else self.close)
+        return neutralised(rest.partition(self.close)[0]) if opened else ""
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         return self.state.totals("svs")
