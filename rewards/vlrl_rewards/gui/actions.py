@@ -177,8 +177,8 @@ class GuiAction(Graded):
 
         r = type_credit 1[same action] + (1 - type_credit) 1[same action and correct arguments]
 
-    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point (in pixels of
-    the original picture, or with `radius_in` "seen" of the resized one, as in GUI-R1's release); type-like:
+    Arguments: click-like: the point lies in the gold box, or within `radius` of the gold point (`radius_in`
+    "seen": in pixels of the resized picture); type-like:
     F1 of the sets of words >= `text_f1`; scroll: the same direction. Paper: UI-R1, arXiv:2503.21620, eq. 3-5
     (R_T + R_C: type_credit 0.5); GUI-R1, arXiv:2504.10458, sec. 3.2 (type_credit 0, radius 140, text F1 0.5);
     BTL-UI, arXiv:2509.15566, sec. 3 (point in box, and hypot(dx / W, dy / H) < `relative` from the gold
