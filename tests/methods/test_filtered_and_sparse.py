@@ -135,21 +135,24 @@ def test_objectives_that_move_get_more_weight():
 
 
 def test_search_is_paid_apart_and_never_more_than_being_right():
-    """GuanghaoYe/Emergence-of-Thinking e7feea7d, orm_server.py: r - 0.5 without an answer - 20 / n, and 0.8
-    of it + 0.2 of the judge's score."""
-    raw = {"math": [1.0, 0.0, 0.0], "effort": [0.5, 1.0, 0.0]}
+    """GuanghaoYe/Emergence-of-Thinking e7feea7d, orm_server_efficient.py: r, or -0.5 without an answer, less
+    20 / n, n a quarter of the characters before the answer, and 0.8 of it + 0.2 of the judge's score."""
+    raw = {"math": [1.0, 0.0, 0.0, 1.0, 1.0], "effort": [0.5, 1.0, 0.0, 1.0, 1.0]}
     g = group(
         1.0,
         0.0,
         0.0,
-        lengths=[40, 40, 80],
-        texts=["so <answer>3</answer>", "<answer>4</answer>", "well"],
+        1.0,
+        1.0,
+        texts=["s" * 160 + "<answer>3</answer>", "w" * 80, " " + "r" * 320 + " ", "<answer>3</answer>", ""],
         raw=raw,
     )
-    assert Rlsp()(g) == pytest.approx([0.5, -0.5, -0.25])
-    assert Rlsp(form="<answer>")(g) == pytest.approx([0.5, -0.5, -0.75])
+    # 160, 80 and 320 characters are 40, 20 and 80 tokens; the fourth has nothing before its answer
+    assert Rlsp(form="<answer>")(g) == pytest.approx([1 - 0.5, -0.5 - 1.0, -0.5 - 0.25, 0.0, 0.0])
+    assert Rlsp()(g)[1:] == pytest.approx([0 - 1.0, 0 - 0.25, 1 - 20 / (18 / 4), 0.0])
+    assert Rlsp(form="<answer>", length=0.0)(g) == pytest.approx([1.0, -0.5, -0.5, 1.0, -0.5])
     assert Rlsp(form="<answer>", effort="effort")(g) == pytest.approx(
-        [0.8 * 0.5 + 0.1, 0.8 * -0.5 + 0.2, 0.8 * -0.75]
+        [0.8 * 0.5 + 0.1, 0.8 * -1.5 + 0.2, 0.8 * -0.75, 0.0, 0.0]
     )
     del g.rollouts[2].rewards["effort"]
     assert Rlsp(effort="effort")(g)[2] == pytest.approx(0.8 * -0.25 + 0.1)

@@ -162,7 +162,18 @@ def test_scores_that_the_policy_writes(text, scores):
     assert read_scores(text) == scores and len(scores) == len(ASPECTS)
 
 
+def test_any_number_of_subtasks_and_the_release_greedy_sampling():
+    """environment_simple.py has no bound on subtasks; env/LLM.py samples with top_k 1."""
+    assert Rlot(prm="x", width=0).width == 0
+    plain = load(["base/rl", "methods/rlot"]).tree
+    assert plain["rollout"]["width"] == 0 and plain["sampling"]["top_k"] == 1
+
+
 def test_lists_of_plans():
+    assert listed("Three plans follow. ### Plan1: from the left") == [
+        "Three plans follow.",
+        "Plan1: from the left",
+    ]
     assert listed("So: ### Plan1: from the left\n### Plan2: from the right\n### x") == [
         "Plan1: from the left",
         "Plan2: from the right",

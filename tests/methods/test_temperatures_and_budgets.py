@@ -107,10 +107,15 @@ def test_dealing():
         5,
         3,
         0,
-    ]  # 16/3 is held at 5, 8/3 is 2, one is left over
-    assert (
-        proportional(counts, [0, 1], [0.0, 0.5, 0.9], 8, 5) == 2 and proportional(counts, [], [], 3, 5) == 0
-    )
+    ]  # 16/3 is held at 5; a third of the 3 that are left is 1, and the rest goes to the one with room
+    counts = [0, 0, 0]
+    assert proportional(counts, [0, 1, 2], [0.0, 0.5, 0.5], 10, 9) == 10 and counts == [6, 2, 2]
+    # budget_allocators.py, _allocate_remaining_weighted @ aa6b834a: weights 1 - 1e-6, 0.5, 0.5, so 4 of 10, a
+    # quarter of 6 is 1, of 5 is 1; of the last 4 each gets one and the first one more
+    counts = [4, 0]
+    assert proportional(counts, [0, 1], [0.0, 0.999999], 9, 5) == 5 and counts == [5, 4]
+    # one place is left, then equal parts of the other 8, once: all 8 go to the second, up to 5
+    assert proportional([5, 5], [0, 1], [0.0, 0.5], 8, 5) == 0 and proportional([], [], [], 3, 5) == 0
 
 
 def budget(**fields):

@@ -6,9 +6,7 @@ most at its present capability.
 Paper: Yao et al. 2026 (CoBA-RL), arXiv:2602.03048, eq. 5 to 9, algorithm 1; checked against
 budget_allocators.py and the script of the release (low 2, high 128, kappa 11, window 1), where the three
 classes of prompts are from.
-Deviates: the shares in proportion to 1 - p are of the whole rest (the release takes each of what the class
-before left), and what rounding leaves is given one by one; each rank allocates the rollouts of its own
-prompts.
+Deviates: each rank allocates the rollouts of its own prompts.
 """
 
 from __future__ import annotations
@@ -176,16 +174,18 @@ def greedy(
 def proportional(
     counts: list[int], members: Sequence[int], rates: Sequence[float], budget: int, high: int
 ) -> int:
-    """Add `budget` rollouts to `counts` in proportion to 1 - p, and one by one what rounding and `high`
-    leave; returns how many were added."""
-    weights = {i: max(1 - rates[i], 1e-6) for i in members}
-    total, given = sum(weights.values()), 0
-    for i in members:
-        more = min(int(budget * weights[i] / total), high - counts[i])
+    """Add up to `budget` rollouts to `counts`: each member in turn gets its share, in proportion to 1 - p, of
+    what those before it left; then equal parts of the rest, once. Returns how many were added."""
+    weights = {i: min(max(1 - rates[i], 1e-6), 1 - 1e-6) for i in members if counts[i] < high}
+    total, left = sum(weights.values()), budget
+    for i, weight in weights.items():
+        more = min(int(left * weight / total), high - counts[i])
         counts[i] += more
-        given += more
-    while given < budget and (room := [i for i in members if counts[i] < high]):
-        for i in room[: budget - given]:
-            counts[i] += 1
-            given += 1
-    return given
+        left -= more
+    room = [i for i in weights if counts[i] < high]
+    share, rest = divmod(left, max(len(room), 1))
+    for place, i in enumerate(room):
+        more = min(share + (place < rest), high - counts[i])
+        counts[i] += more
+        left -= more
+    return budget - left

@@ -176,7 +176,7 @@ class Rlot(SampledStrategy):
     behind the steps. The first block is never refine; held-out epsilon is 0. Paper: Hao et al. 2025 (RLoT),
     arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a (train_Dueling_DDQN_MATH.py).
     Deviates: prompts' wording; episodes of a step share epsilon and navigator; a token classifier with two
-    labels for Math-Shepherd's + and -; `width`. Edge: an unreadable score is 0; without a list of plans or
+    labels for Math-Shepherd's + and -. Edge: an unreadable score is 0; without a list of plans or
     subtasks the whole reply is one. Raises ConfigError without `prm`, or in a run that would train the
     policy.
 
@@ -185,7 +185,7 @@ class Rlot(SampledStrategy):
             there were blocks.
         depth: Blocks at most; an episode ends also with terminate, where the policy says that the last step
             holds the final answer.
-        width: Subtasks at most of decompose: each is solved, all are summarised as one step.
+        width: Subtasks at most of decompose (0: any number): each is solved, all are summarised as one step.
     """
 
     prm: str = ""
@@ -204,7 +204,9 @@ class Rlot(SampledStrategy):
     target_every: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("depth", "width", "rate_every", "batch", "target_every"):
+        if self.width < 0:
+            raise ValueError(f"width={self.width} must not be negative; 0 is any number of subtasks")
+        for name in ("depth", "rate_every", "batch", "target_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.memory < self.batch:
@@ -414,7 +416,7 @@ class _Writer:
 
     def decompose(self) -> Asked:
         """Subtasks, solved one after another, as one step."""
-        subtasks = listed((yield from self.ask(DECOMPOSITION)))[: self.strategy.width]
+        subtasks = listed((yield from self.ask(DECOMPOSITION)))[: self.strategy.width or None]
         solved = ""
         for subtask in subtasks:
             before = f"Solved so far:{solved}\n" if solved else ""
@@ -439,7 +441,7 @@ def read_scores(text: str) -> list[float]:
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a text that '###' begins, those of at most 10 characters left out; the whole text without
-    any."""
-    parts = [part.strip() for part in text.split("###")[1:]]
+    """The parts of a text between '### ', also the one before the first, those of at most 10 characters left
+    out; the whole text without any."""
+    parts = [part.strip() for part in text.split("### ")]
     return [part for part in parts if len(part) > 10] or [text]

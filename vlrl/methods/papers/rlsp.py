@@ -16,18 +16,20 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.stages import RewardShaping
 from vlrl.types import Group, Rollout
 
+CHARACTERS = 4  # of a token, as the release counts
+
 
 @register("rlsp")
 @dataclass(frozen=True)
 class Rlsp(RewardShaping):
-    """RLSP's exploration rewards: b = r - unanswered 1[no answer in the form] - length / n; with a judge of
-    the effort alpha b + (1 - alpha) e.
+    """RLSP's exploration rewards: b = r - length / n, or -unanswered - length / n without an answer in the
+    form; with a judge of the effort alpha b + (1 - alpha) e.
 
-    n is the number of sampled tokens, so that `length` pays for longer reasoning, the less the longer it is
-    already. Released code: GuanghaoYe/Emergence-of-Thinking e7feea7d, openrlhf/cli/orm_server.py (alpha 0.8,
-    length 20, 0.5 without a box) and gpt_reward.py (the judge's instructions). Deviates: n counts all sampled
-    tokens, in the release those before the box. Edge: e is 0.5 where the judge gives no score; a rollout
-    without tokens counts as one token.
+    n is a quarter of the number of characters before the answer, of all without one, so that `length` pays
+    for longer reasoning, the less the longer it is already. Released code: GuanghaoYe/Emergence-of-Thinking
+    e7feea7d, openrlhf/cli/orm_server_efficient.py (alpha 0.8, length 20, -0.5 without a box) and
+    gpt_reward.py (the judge's instructions). Edge: e is 0.5 where the judge gives no score; 0 in all where
+    nothing stands before the answer.
 
     Attributes:
         effort: Slot whose raw score is e in [0, 1], a judge of how hard the policy tried (give it weight 0);
@@ -48,15 +50,19 @@ class Rlsp(RewardShaping):
                 f"unanswered={self.unanswered} not negative"
             )
 
-    def base(self, rollout: Rollout) -> float:
-        """b, without the judge's part."""
-        missing = bool(self.form) and not re.search(self.form, rollout.text)
-        return rollout.reward - self.unanswered * missing - self.length / max(1, rollout.sampled_tokens)
+    def shaped(self, rollout: Rollout) -> float:
+        """The reward of a rollout."""
+        text = rollout.text.strip()
+        answer = re.search(self.form, text) if self.form else None
+        reasoning = text[: answer.start()] if answer is not None else text
+        if self.length and not reasoning:
+            return 0.0
+        missing = bool(self.form) and answer is None
+        base = -self.unanswered if missing else rollout.reward
+        base -= self.length * CHARACTERS / max(1, len(reasoning))
+        if not self.effort:
+            return base
+        return self.alpha * base + (1 - self.alpha) * rollout.rewards.get(self.effort, 0.5)
 
     def __call__(self, group: Group) -> list[float]:
-        if not self.effort:
-            return [self.base(rollout) for rollout in group]
-        return [
-            self.alpha * self.base(rollout) + (1 - self.alpha) * rollout.rewards.get(self.effort, 0.5)
-            for rollout in group
-        ]
+        return [self.shaped(rollout) for rollout in group]
