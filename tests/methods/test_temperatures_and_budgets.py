@@ -113,8 +113,8 @@ def test_dealing():
     # budget_allocators.py, _allocate_remaining_weighted @ aa6b834a: weights 1 - 1e-6, 0.5, 0.5, so 4 of 10, a
     # quarter of 6 is 1, of 5 is 1; of the last 4 each gets one and the first one more
     counts = [4, 0]
-    assert proportional(counts, [0, 1], [0.0, 0.999999], 9, 5) == 5 and counts == [5, 4]
-    # one place is left, then equal parts of the other 8, once: all 8 go to the second, up to 5
+    assert proportional(counts, [0, 1], [0.0, 0.999999], 9, 5) == 6 and counts == [5, 5]
+    # the first is full, so 3 of 9 are for the next class
     assert proportional([5, 5], [0, 1], [0.0, 0.5], 8, 5) == 0 and proportional([], [], [], 3, 5) == 0
 
 
