@@ -64,7 +64,7 @@ def test_invalid_actions_and_ends():
 
 
 def test_nothing_answers_the_last_turn():
-    # qa_em.py looks for "My previous action is invalid", which generation.py appends to all turns but the last
+    # qa_em.py looks for "My previous action is invalid", which all turns but the last get (generation.py)
     thought, search = "<think>so</think>", "<search>x</search>"
     last = rollout(thought + search + "so", False, "max_turns", 1, [thought + search, "so"])
     before = rollout(thought + search, False, "max_turns", 1, [thought, search])

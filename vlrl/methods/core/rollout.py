@@ -210,7 +210,7 @@ class MultiTurn(SampledStrategy):
             ("summarise": `summary_request`, at most `summary_tokens`).
         summary_loss: The summary is trained, with the conversation's reward.
         max_reply_tokens: Tokens of an observation.
-        act_on_cut: A turn cut at `sampling.max_tokens` is carried out and the conversation goes on (Search-R1).
+        act_on_cut: A turn cut at `sampling.max_tokens` is carried out, and the conversation goes on.
     """
 
     max_turns: int = 4
