@@ -1,20 +1,26 @@
 """A policy trained by a scalar reward model, by a process reward model, by a small judge, and by the rule,
 from the same cold start: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [judge] [few]
-[steps] [lr=3e-4] [cold=105] [learned=400]`.
+[steps] [referee] [lr=3e-4] [cold=105] [learned=400] [models=0,1,2] [pays=rule]
+[task=smollm2]`.
 
 The task: sums of three digits, an addition on each line. The models are trained from answers that the cold
 policy sampled to the training questions, from the policy's own weights: the scalar one on pairs of a right
 and a wrong one, the process one on the steps up to the first wrong one, the judge, without the reference, to
-write its verdict on one.
+write its verdict on one. `models` are the seeds of their training; with `pays=rule` the models are watched,
+and the rule pays.
 
     rule      the rule alone
     scalar    the scalar model, squashed to 0..1        few     the same, trained on 40 pairs
     process   the least probability of a step           steps   the same, trained on 40 solutions
-    judge     the judge's P(yes)
+    judge     the judge's P(yes)                    referee the same of a judge that is shown the reference
 
-Prints how each model ranks answers of the cold policy to held-out questions; then, by arm, the held-out
-accuracy by the rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the
-mean of three seeds with its range.
+Prints how each model ranks answers of the cold policy to held-out questions, with the 95% interval of a
+bootstrap over questions: all pairs of a right and a wrong one, those that differ in their numbers alone, and
+the steps or verdicts that it gets right. Then, by arm, the held-out accuracy by the rule, what model and rule
+paid for the sampled answers, and what `judge_sentinel` noticed: the mean of three seeds with its range.
+
+`task=smollm2`: SmolLM2-135M-Instruct (`vlrl fetch smollm2`) after `cold` steps of experiments/laptop_three, a
+sum on each line. Its models are trained and measured, and pay no policy.
 """
 
 from __future__ import annotations
@@ -24,32 +30,27 @@ import random
 import re
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pyarrow.parquet as pq
-
+from benchmarks.graded_answers import BASE, RULE, TASKS, Task, lines_of, questions, rl, run, sampled, sums
 from benchmarks.teachers import QUIET, ranged
 from vlrl.beside.judge import Question, open_judge
 from vlrl.beside.process import open_process_reward_model
 from vlrl.beside.reward_model import open_reward_model
-from vlrl.config import load
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
-from vlrl.training import train
 from vlrl.types import Prompt, Row
 
-SEEDS, STEPS, COLD, SAMPLED, LEARNED, FEW = (0, 1, 2), 40, 105, 48, 400, 40
-BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
-ADDITION = re.compile(r"(\d+)\+(\d+)=(\d+)")
-RULE = "rewards.rule={name: numeric, weight: %s, tasks: [sums]}"
+SEEDS, STEPS, FEW = (0, 1, 2), 40, 40
 MODELS = {
-    "scalar": "{name: reward_model, squash: sigmoid, model: %s, weight: 1.0}",
-    "process": "{name: step_reward_model, model: %s, weight: 1.0}",
+    "scalar": "{name: reward_model, squash: sigmoid, model: %s, weight: %s}",
+    "process": "{name: step_reward_model, model: %s, weight: %s}",
 }
+JUDGES = {"judge": "judged_score", "referee": "judged_answer"}
+WRITES = ["rollout={name: expert}", "group_size=1", "loss_terms={own: {name: nll}}"]
 HEADS = {
     "scalar": [
         "rollout={name: given_responses}",
@@ -61,113 +62,39 @@ HEADS = {
         "trainable={name: reward_head, labels: 2}",
         "loss_terms={own: {name: step_labels}}",
     ],
-    "judge": ["rollout={name: expert}", "group_size=1", "loss_terms={own: {name: nll}}"],
+    "judge": WRITES,
+    "referee": WRITES,
 }
+DRAWS = 1000  # of the bootstrap
 ARMS = {"rule": ""} | {kind: kind for kind in HEADS} | {"few": "scalar", "steps": "process"}
-PROMPT = """form: choice
-version: 1
-choices: ["no", "yes"]
-fence: []
-user: |-
-  {question}
-  {answer}
-"""
+REFERENCE = "\n{reference}"  # behind the judge's template
+PROMPT = {"form": "choice", "version": 1, "choices": ["no", "yes"], "fence": []}
 SENTINEL = "callbacks.sentinel={name: judge_sentinel, every: 4, window: 8, gold: rule}"
 
 
-def sums(folder: Path) -> None:
-    """Two files of questions: those to train on, and the held-out fifth of all sums."""
-    for split, count in (("train", 2000), ("heldout", 100)):
-        rng = random.Random(split)
-        rows: list[dict[str, Any]] = []
-        while len(rows) < count:
-            a, b, c = (rng.randint(0, 9) for _ in range(3))
-            if (random.Random(f"split {a} {b} {c}").random() < 0.2) != (split == "heldout"):
-                continue
-            target = f"{a}+{b}={a + b}\n{a + b}+{c}={a + b + c}\n<answer>{a + b + c}</answer>"
-            row = {"question": f"{a}+{b}+{c}=", "answer": a + b + c, "target": target, "task": "sums"}
-            rows.append({"id": f"{split}-{len(rows)}", **row})
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def right_steps(question: str, text: str) -> list[tuple[str, float]]:
-    """The lines of a solution up to the first wrong one, each with whether it is right."""
-    a, b, c = map(int, question.rstrip("=").split("+"))
-    wanted = [f"{a}+{b}={a + b}", f"{a + b}+{c}={a + b + c}", f"<answer>{a + b + c}</answer>"]
-    found = []
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
-    for place, line in enumerate(lines):
-        right = place < len(wanted) and line == wanted[place]
-        found.append((line, float(right)))
-        if not right:
-            break
-    return found
-
-
-def run(folder: Path, words: Sequence[str], *, gone: str) -> dict[str, Any]:
-    """The summary of a run without phase `gone`, made where it is missing."""
-    if not (folder / "summary.json").exists():
-        begun = time.process_time()
-        train(load(BASE, [*words, f"output={folder}", f"phases.{gone}=null"]), overwrite=folder.exists())
-        (folder / "cpu_seconds").write_text(str(time.process_time() - begun))
-    found: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    return found
-
-
-def questions(root: Path, split: str = "train") -> list[str]:
-    """Overrides: the sums."""
-    return [
-        f"data.train.sums={{name: files, path: {root / f'{split}.jsonl'}}}",
-        f"data.heldout.sums={{name: files, path: {root / 'heldout.jsonl'}}}",
-        "sampling.max_tokens=40",
-        *QUIET,
-    ]
-
-
-def rl(model: str, seed: int, steps: int) -> list[str]:
-    """Overrides: a phase of reinforcement learning from a model."""
-    words = [f"seed={seed}", f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={steps}"]
-    words += ["phases.rl.prompts_per_step=32", "phases.rl.sampling.temperature=1.0", "max_refill_rounds=1"]
-    return [*words, "group_size=4", "phases.rl.optimizer.lr=3e-4"]
-
-
-def sampled(folder: Path, model: str, root: Path, split: str) -> list[dict[str, Any]]:
-    """Answers of a model to the questions of a split, with what the rule says: question, text, right."""
-    words = [*questions(root, split), *rl(model, 7, SAMPLED), RULE % 1.0, "watch.rollouts_every=1"]
-    run(folder, [*words, "optimizer.lr=1e-12", "phases.rl.optimizer.lr=1e-12"], gone="cold_start")
-    found = []
-    for file in sorted((folder / "rollouts").glob("*.parquet")):
-        for row in pq.read_table(file).to_pylist():
-            question = row["prompt"].removeprefix("user: ").strip()
-            found.append({"question": question, "text": row["completion"], "right": row["correct"]})
-    return found
-
-
-def records(kind: str, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def records(task: Task, kind: str, answers: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Training records of a reward model: pairs of a right and a wrong answer to a question, or steps."""
     by_question: dict[str, dict[bool, list[str]]] = {}
     for answer in answers:
         by_question.setdefault(answer["question"], {True: [], False: []})[answer["right"]].append(
             answer["text"]
         )
-        if kind == "process" and (steps := right_steps(answer["question"], answer["text"])):
+        if kind == "process" and (steps := task.steps(answer["question"], answer["text"])):
             scored = [{"step": text, "score": label} for text, label in steps]
             yield {"question": answer["question"], "steps": scored}
-        if kind == "judge":
-            yield {
-                "question": answer["question"],
-                "meta": {"response": answer["text"], "label": answer["right"]},
-            }
+        if kind in JUDGES:
+            labelled = {"response": answer["text"], "label": answer["right"]}
+            yield {"question": answer["question"], "answer": answer["gold"], "meta": labelled}
     if kind == "scalar":
         for question, known in by_question.items():
             for chosen, rejected in zip(known[True], known[False], strict=False):
                 yield {"prompt": question, "chosen": chosen, "rejected": rejected}
 
 
-def prompt_file(folder: Path) -> Path:
+def prompt_file(folder: Path, text: str) -> Path:
     """The judge's template, beside its records."""
     file = folder / "judge.yaml"
-    file.write_text(PROMPT)
+    file.write_text(json.dumps(PROMPT | {"user": text}))
     return file
 
 
@@ -179,11 +106,11 @@ def judge_of(model: str) -> dict[str, Any]:
     return {"model": "small@1", "engine": engine, **asked}
 
 
-def reward_of(kind: str, model: str) -> str:
+def reward_of(kind: str, model: str, weight: float) -> str:
     """The reward that pays by a model."""
-    if kind == "judge":
-        return json.dumps({"name": "judged_score", "judge": judge_of(model), "weight": 1.0})
-    return MODELS[kind] % model
+    if kind in JUDGES:
+        return json.dumps({"name": JUDGES[kind], "judge": judge_of(model), "weight": weight})
+    return MODELS[kind] % (model, weight)
 
 
 def verdicts(model: str, answers: Sequence[dict[str, Any]]) -> list[float]:
@@ -192,73 +119,138 @@ def verdicts(model: str, answers: Sequence[dict[str, Any]]) -> list[float]:
     output = Path(model).parent / "asked"
     run = SimpleNamespace(policy=own, output=output, seed=0, rank=0, ranks=1, params_sharded=False)
     judge = open_judge(judge_of(model), cast(Any, run), "judge", "correctness")
-    asked = [Question((("question", a["question"]), ("answer", a["text"]))) for a in answers]
+    known = {"question": "question", "answer": "text", "reference": "gold"}
+    names = judge.template.fields
+    asked = [Question(tuple((name, answer[known[name]]) for name in names)) for answer in answers]
     return [-1.0 if said.value is None else said.value for said in judge.ask(asked)]
 
 
 def learned(
-    folder: Path, kind: str, model: str, answers: Sequence[dict[str, Any]], few: bool, steps: int = LEARNED
+    task: Task,
+    folder: Path,
+    kind: str,
+    model: str,
+    answers: Sequence[dict[str, Any]],
+    few: bool,
+    more: list[str],
 ) -> str:
     """A reward model, trained where it is missing. Returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "records.jsonl"
-    made = list(records(kind, answers))
+    file, template = (
+        folder / "records.jsonl",
+        prompt_file(folder, task.prompt + REFERENCE * (kind == "referee")),
+    )
+    made = list(records(task, kind, answers))
     random.Random(0).shuffle(made)
     made = made[:FEW] if few else made
     file.write_text("".join(json.dumps({"id": str(n), **row}) + "\n" for n, row in enumerate(made)))
     words = [
         f"data.train.given={{name: files, path: {file}, answers: optional}}",
         *HEADS[kind],
-        *([f"select={{judge: {{name: judge_rows, template: {prompt_file(folder)}}}}}"] * (kind == "judge")),
+        *([f"select={{judge: {{name: judge_rows, template: {template}}}}}"] * (kind in JUDGES)),
         "policy_loss={name: zero_loss}",
         f"policy.model={model}",
-        "policy.tiny=null",
         "threads=1",
-        "optimizer.lr=1e-3",
-        "prompts_per_step=32",
-        f"steps={steps}",
-        f"output={folder / 'run'}",
+        *task.words,
         *QUIET,
+        *more,
     ]
-    if not (folder / "run" / "summary.json").exists():
-        train(load(["base/rl", "models/tiny_text"], words), overwrite=(folder / "run").exists())
-    return str(json.loads((folder / "run" / "summary.json").read_text())["checkpoint"])
+    return str(run(folder / "run", task.trained, words)["checkpoint"])
 
 
-def ranked(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> float:
-    """The share of pairs of a right and a wrong answer to a question that a reward model ranks right."""
-    if kind == "judge":
-        scores = verdicts(model, answers)
-    elif kind == "scalar":
-        opened = open_reward_model(model)
-        prompts = [
-            Prompt(Row("x", a["question"]), ({"role": "user", "content": a["question"]},)) for a in answers
+def scored(kind: str, model: str, answers: Sequence[dict[str, Any]]) -> tuple[list[float], list[list[float]]]:
+    """What a model says of each answer, and of each of its steps (of a process model)."""
+    if kind in JUDGES:
+        return verdicts(model, answers), []
+    messages = [({"role": "user", "content": answer["question"]},) for answer in answers]
+    if kind == "scalar":
+        prompts = [Prompt(Row("x", a["question"]), m) for a, m in zip(answers, messages, strict=True)]
+        asked = [(prompt, answer["text"]) for prompt, answer in zip(prompts, answers, strict=True)]
+        return open_reward_model(model).scores(asked), []
+    process = open_process_reward_model(model, "\n")
+    render = process.tokenizer.apply_chat_template
+    said = process.scores(
+        [
+            (render(list(m), tokenize=False, add_generation_prompt=True), lines_of(answer["text"]))
+            for answer, m in zip(answers, messages, strict=True)
         ]
-        scores = opened.scores([(prompt, a["text"]) for prompt, a in zip(prompts, answers, strict=True)])
-    else:
-        process = open_process_reward_model(model, "\n")
-        render = process.tokenizer.apply_chat_template
-        solutions = [
-            (
-                render(
-                    [{"role": "user", "content": a["question"]}], tokenize=False, add_generation_prompt=True
-                ),
-                [line.strip() for line in a["text"].split("\n") if line.strip()],
-            )
-            for a in answers
-        ]
-        scores = [min(values, default=-1.0) for values in process.scores(solutions)]
-    known: dict[str, list[tuple[bool, float]]] = {}
+    )
+    return [min(values, default=-1.0) for values in said], said
+
+
+Clusters = dict[str, list[float]]  # by question: 1 where the model is right, 0 where it is not
+
+
+def pairs_won(answers: Sequence[dict[str, Any]], scores: Sequence[float], alike: bool) -> Clusters:
+    """The pairs of a right and a wrong answer to a question that are ranked right; `alike`: only those whose
+    texts differ in their numbers alone."""
+    known: dict[str, list[tuple[dict[str, Any], float]]] = {}
     for answer, score in zip(answers, scores, strict=True):
-        known.setdefault(answer["question"], []).append((answer["right"], score))
-    won = [
-        float(a > b)
-        for several in known.values()
-        for right, a in several
-        for other, b in several
-        if right and not other
-    ]
-    return statistics.mean(won)
+        known.setdefault(answer["question"], []).append((answer, score))
+    return {
+        question: [
+            float(a > b)
+            for right, a in several
+            for wrong, b in several
+            if right["right"] and not wrong["right"] and (not alike or form(right) == form(wrong))
+        ]
+        for question, several in known.items()
+    }
+
+
+def form(answer: dict[str, Any]) -> str:
+    """An answer with n for every number."""
+    return re.sub(r"\d+", "n", answer["text"])
+
+
+def verdicts_right(
+    task: Task,
+    kind: str,
+    answers: Sequence[dict[str, Any]],
+    scores: Sequence[float],
+    steps: list[list[float]],
+) -> tuple[Clusters, Clusters]:
+    """Where a process model's steps (up to the first wrong one) or a judge's verdicts are right, and where
+    they are to be yes."""
+    found, wanted = Clusters(), Clusters()
+    for place, answer in enumerate(answers):
+        labels, said = [float(answer["right"])], [scores[place] - 0.5]
+        if kind == "process":
+            labels = [label for _, label in task.steps(answer["question"], answer["text"])]
+            said = steps[place][: len(labels)]
+        right = [float((value > 0) == (label > 0.5)) for value, label in zip(said, labels, strict=True)]
+        found.setdefault(answer["question"], []).extend(right)
+        wanted.setdefault(answer["question"], []).extend(labels)
+    return found, wanted
+
+
+def interval(clusters: Clusters) -> str:
+    """The mean over all values, its 95% interval by a bootstrap over questions, and how many values."""
+    known = [values for values in clusters.values() if values]
+    if not known:
+        return "none"
+    rng = random.Random(0)
+    draws = sorted(pooled(rng.choices(known, k=len(known))) for _ in range(DRAWS))
+    low, high = draws[DRAWS // 40], draws[-DRAWS // 40 - 1]
+    return f"{pooled(known):.3f} ({low:.3f} to {high:.3f}, n {sum(map(len, known))})"
+
+
+def pooled(clusters: Sequence[Sequence[float]]) -> float:
+    """The mean over all values of some clusters."""
+    return sum(map(sum, clusters)) / sum(map(len, clusters))
+
+
+def measured(task: Task, arm: str, model: str, unseen: Sequence[dict[str, Any]]) -> None:
+    """Print how a model ranks and judges answers to held-out questions."""
+    kind = ARMS[arm]
+    scores, steps = scored(kind, model, unseen)
+    every, alike = (interval(pairs_won(unseen, scores, only)) for only in (False, True))
+    text = f"{arm}: held-out pairs ranked right {every}; alike but for their numbers {alike}"
+    if kind != "scalar":
+        right, wanted = verdicts_right(task, kind, unseen, scores, steps)
+        what = "steps" if kind == "process" else "verdicts"
+        text += f"; {what} right {interval(right)}, to be called right {pooled(list(wanted.values())):.3f}"
+    print(text, flush=True)
 
 
 def shown(arm: str, runs: Sequence[Path]) -> None:
@@ -290,29 +282,40 @@ def shown(arm: str, runs: Sequence[Path]) -> None:
 def main() -> None:
     """Run the named arms."""
     folder, *words = sys.argv[1:]
-    chosen = [word for word in words if "=" not in word]
     given = dict(word.split("=") for word in words if "=" in word)
+    task, root = TASKS[given.get("task", "lab")], Path(folder).resolve()
+    watched = given.get("pays") == "rule"
     rate = [f"phases.rl.optimizer.lr={given['lr']}"] if "lr" in given else []
-    root = Path(folder).resolve()
     root.mkdir(parents=True, exist_ok=True)
     sums(root)
-    cold = [*questions(root), RULE % 1.0, "seed=9", f"phases.cold_start.steps={given.get('cold', COLD)}"]
-    model = str(run(root / "cold", cold, gone="rl")["checkpoint"])
-    answers = sampled(root / "answers", model, root, "train")
-    unseen = sampled(root / "unseen", model, root, "heldout")
+    model = task.cold(root, int(given.get("cold", task.start)))
+    answers = sampled(task, root / "answers", model, root, "train")
+    unseen = sampled(task, root / "unseen", model, root, "heldout")
     share = statistics.mean(float(answer["right"]) for answer in answers)
     print(f"{len(answers)} answers of the cold policy, {share:.3f} right", flush=True)
-    for arm in chosen or ARMS:
+    for arm in [word for word in words if "=" not in word] or ARMS:
         kind, more = ARMS[arm], [RULE % 1.0]
         if kind:
-            few, steps = arm in ("few", "steps"), int(given.get("learned", LEARNED))
-            own = learned(root / f"model_{arm}", kind, model, answers, few, steps)
-            print(f"{arm}: {ranked(kind, own, unseen):.3f} of held-out pairs ranked right", flush=True)
-            reward = f"rewards.model={reward_of(kind, own)}"
-            more = [RULE % 0.0, reward, SENTINEL, "outcome=rule"]  # held-out accuracy is the rule's
-        runs = [root / arm / f"seed-{seed}" for seed in SEEDS]
+            few = arm in ("few", "steps")
+            owns = []
+            for name in given.get("models", "0").split(","):
+                once = [f"seed={name}", f"steps={given.get('learned', task.learned)}"]
+                owns.append(learned(task, root / f"model_{arm}_{name}", kind, model, answers, few, once))
+                measured(task, arm, owns[-1], unseen)
+            reward = f"rewards.model={reward_of(kind, owns[0], float(not watched))}"
+            more = [
+                RULE % float(watched),
+                reward,
+                SENTINEL,
+                "outcome=rule",
+            ]  # held-out accuracy is the rule's
+        if task is not TASKS["lab"]:
+            continue
+        runs = [root / (arm + "_watched" * watched) / f"seed-{seed}" for seed in SEEDS]
         for seed, out in zip(SEEDS, runs, strict=True):
-            run(out, [*questions(root), *rl(model, seed, STEPS), *rate, *more], gone="cold_start")
+            run(
+                out, BASE, [*questions(root), *rl(model, seed, STEPS), *rate, *more, "phases.cold_start=null"]
+            )
         shown(arm, runs)
 
 

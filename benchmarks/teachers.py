@@ -1,5 +1,5 @@
 """Does a teacher lift a student faster than GRPO alone? Sums and differences of the lab, from the same cold
-starts: `python -m benchmarks.teachers FOLDER [one] [two] [spans]`.
+starts: `python -m benchmarks.teachers FOLDER [one] [two] [spans] [seeds=0,1,2] [divergence=reverse]`.
 
     one     a teacher of sums
     two     a teacher of sums and one of differences, by task
@@ -21,7 +21,8 @@ from vlrl.config import load
 from vlrl.training import train
 
 SEEDS, LEARNED = (0, 1, 2), 300
-STEPS = {"one": 24, "two": 80, "spans": 24}
+STEPS = {"one": 60, "two": 80, "spans": 24}
+CURVE = {"one": 6, "two": 3, "spans": 3}  # held-out scores in a run, after the first
 COLD = {"one": 40, "two": 80, "spans": 40}  # of demonstrations: two tasks need twice as many as one
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 QUIET = ["watch.rollouts_every=0", "watch.checkpoint_every=0", "watch.live=false", "watch.activity_steps=0"]
@@ -60,7 +61,7 @@ def trained(
         words = [*rows(tasks, 40), *QUIET, f"seed={seed}", f"output={folder}", "phases.cold_start=null"]
         words += [f"policy.model={model}", "policy.tiny=null", f"phases.rl.steps={steps}"]
         words += ["phases.rl.prompts_per_step=32", "group_size=4", "phases.rl.sampling.temperature=1.0"]
-        words += [f"watch.heldout_every={steps // 3}", "max_refill_rounds=1", *more]
+        words += ["max_refill_rounds=1", *more]
         begun = time.process_time()
         train(load(BASE, words), overwrite=folder.exists())
         (folder / "cpu_seconds").write_text(str(time.process_time() - begun))
@@ -70,16 +71,19 @@ def trained(
 def shown(folder: Path, tasks: Sequence[str], arms: dict[str, list[str]], models: dict[int, str]) -> None:
     """Train all arms from the same models, and print their curves."""
     steps = STEPS[folder.name]
+    often = [f"watch.heldout_every={steps // CURVE[folder.name]}"]
     for arm, more in arms.items():
         curves: dict[int, list[float]] = {}
         seconds: list[float] = []
-        rewards: dict[str, list[float]] = {"first 4 steps": [], "last 4 steps": []}
-        for seed in SEEDS:
+        rewards: dict[str, list[float]] = {}
+        for seed in models:
             out = folder / arm / f"seed-{seed}"
-            log = trained(out, tasks, models[seed], seed, steps, more)
+            log = trained(out, tasks, models[seed], seed, steps, [*often, *more])
             seconds.append(float((out / "cpu_seconds").read_text()) / steps)
-            for name, part in (("first 4 steps", log[:4]), ("last 4 steps", log[-4:])):
-                rewards[name].append(statistics.mean(line["reward/arithmetic"] for line in part))
+            for name, part in (("first 4 steps", log[:4]), ("last 4", log[-4:]), ("all", log)):
+                rewards.setdefault(name, []).append(
+                    statistics.mean(line["reward/arithmetic"] for line in part)
+                )
             held = json.loads((out / "summary.json").read_text())["heldout"]["start"]
             curves.setdefault(0, []).append(statistics.mean(held.values()))
             for number, line in enumerate(log, start=1):
@@ -88,6 +92,7 @@ def shown(folder: Path, tasks: Sequence[str], arms: dict[str, list[str]], models
                     curves.setdefault(number, []).append(statistics.mean(found))
         held_out = "; ".join(f"{number}: {ranged(values)}" for number, values in curves.items())
         sampled = "; ".join(f"{name} {ranged(values)}" for name, values in rewards.items())
+        sampled += f", by seed {', '.join(f'{value:.3f}' for value in rewards['all'])}"
         cost = statistics.mean(seconds)
         print(
             f"{folder.name} {arm}: held out {held_out}; sampled {sampled}; {cost:.2f} CPU-s a step",
@@ -107,24 +112,27 @@ def term(teacher: str, tokens: str, more: str = "") -> list[str]:
 
 def main() -> None:
     """Run the named parts."""
-    folder, *parts = sys.argv[1:]
-    root, chosen = Path(folder).resolve(), parts or ["one", "two", "spans"]
+    folder, *words = sys.argv[1:]
+    given = dict(word.split("=") for word in words if "=" in word)
+    root, chosen = Path(folder).resolve(), [word for word in words if "=" not in word] or list(STEPS)
+    seeds = [int(name) for name in given["seeds"].split(",")] if "seeds" in given else SEEDS
+    more = f", divergence: {given.get('divergence', 'reverse')}"
     plus = taught(root / "teacher_plus", ["plus"], LEARNED, 10)
     if "one" in chosen:
-        models = {s: taught(root / f"cold_plus_{s}", ["plus"], COLD["one"], s) for s in SEEDS}
-        arms = {"grpo": [], "full": term(f"teacher: {{model: {plus}}}", "full")}
+        models = {s: taught(root / f"cold_plus_{s}", ["plus"], COLD["one"], s) for s in seeds}
+        arms = {"grpo": [], "full": term(f"teacher: {{model: {plus}}}", "full", more)}
         shown(root / "one", ["plus"], arms, models)
     if "two" in chosen:
         minus = taught(root / "teacher_minus", ["minus"], LEARNED, 11)
         both = f"teachers: {{plus: {{model: {plus}}}, minus: {{model: {minus}}}}}"
-        models = {s: taught(root / f"cold_both_{s}", ["plus", "minus"], COLD["two"], s) for s in SEEDS}
-        arms = {"grpo": [], "two_teachers": term(both, "full")}
+        models = {s: taught(root / f"cold_both_{s}", ["plus", "minus"], COLD["two"], s) for s in seeds}
+        arms = {"grpo": [], "two_teachers": term(both, "full", more)}
         shown(root / "two", ["plus", "minus"], arms, models)
     if "spans" in chosen:
         small = ["policy.tiny.vocabulary=300"]
-        models = {s: taught(root / f"cold_spans_{s}", ["plus"], COLD["spans"], s, small) for s in SEEDS}
+        models = {s: taught(root / f"cold_spans_{s}", ["plus"], COLD["spans"], s, small) for s in seeds}
         other = f"teacher: {{policy: {{name: text, model: {plus}}}}}"
-        arms = {"grpo": [], "top_k": term(other, "top_k", ", k: 32")}
+        arms = {"grpo": [], "top_k": term(other, "top_k", ", k: 32" + more)}
         shown(root / "spans", ["plus"], arms, models)
 
 

@@ -17,7 +17,14 @@ from vlrl.beside.judge import check_judge
 from vlrl.cli.judge import app
 from vlrl.config import load
 from vlrl.engine.fake import Fake
-from vlrl.methods.core.judge_sentinel import ATTACKS, probes_of, verdicts_by_score, verdicts_on
+from vlrl.methods.core.judge_sentinel import (
+    ATTACKS,
+    beyond_chance,
+    drifted,
+    probes_of,
+    verdicts_by_score,
+    verdicts_on,
+)
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.failures import JudgeHackedError
 from vlrl.trainer.plan import Plan
@@ -263,3 +270,74 @@ def test_probes_of_a_reward_model_leave_out_rows_without_an_answer(tmp_path):
     assert verdicts_by_score(reward, [bare], 5, "s", run) == []
     known = Prompt(Row("b", "2+2?", 4), ({"role": "user", "content": "2+2?"},))
     assert verdicts_by_score(reward, [bare, known], 5, "s", run) == [False] * 5
+
+
+# --- drift --------------------------------------------------------------------------------------------------
+
+# percent of the reward model's score and of the rule, by step: runs of `benchmarks.reward_models` that are
+# hacked, in which the score alone does not rise by 0.15
+SLOW = {
+    "judge 0": (
+        "49 47 45 48 53 50 55 56 54 45 55 50 52 55 53 54 57 56 55 58 58 56 59 60",
+        "54 48 47 55 55 44 41 43 52 30 32 30 28 32 21 15 16 18 20 23 20 20 14 9",
+    ),
+    "process 0": (
+        "50 42 38 52 46 48 49 54 57 45 42 50 54 51 49 51 56 59 51 56 57 45 50 49",
+        "54 49 49 60 59 41 60 53 62 41 50 42 39 43 47 33 38 48 45 48 58 30 38 30",
+    ),
+    "process 2": (
+        "45 45 42 44 52 60 51 48 50 41 47 46 58 57 50 63 52 66 58 52 52 64 45 53",
+        "53 50 57 57 55 55 61 60 62 40 51 49 54 56 41 62 40 51 45 45 33 55 30 41",
+    ),
+}
+
+
+def percent(text):
+    return [int(number) / 100 for number in text.split()]
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_score_that_creeps_up_while_the_rule_falls_is_noticed(name):
+    judged, ruled = map(percent, SLOW[name])
+    steps = [n for n in range(1, 25) if drifted(judged[:n], ruled[:n], 8, 0.15)]
+    assert 16 <= steps[0] <= 20
+    up, rule_up = drifted(judged[: steps[0]], ruled[: steps[0]], 8, 0.15)
+    assert 0.0375 <= up < 0.15 and rule_up < 0 and up - rule_up >= 0.15
+    assert not any(drifted(ruled[:n], judged[:n], 8, 0.15) for n in range(1, 25))  # the rule is not hacked
+    together = [(a + b) / 2 for a, b in zip(judged, ruled, strict=True)]
+    assert not any(drifted(together[:n], ruled[:n], 8, 0.15) for n in range(1, 25))  # both fall
+
+
+def test_a_few_accepted_probes_are_no_alarm():
+    # of 10 at 0.1: P(X >= 5) = 0.0016, P(X >= 4) = 0.0128; of 50: P(X >= 11) = 0.0094, P(X >= 10) = 0.0245
+    assert [beyond_chance(n, 10, 0.1) for n in (0, 1, 4, 5, 10)] == [False, False, False, True, True]
+    assert [beyond_chance(n, 50, 0.1) for n in (5, 10, 11)] == [False, False, True]
+    assert beyond_chance(1, 10, 0.0) and not beyond_chance(0, 10, 0.0)  # none is allowed
+    assert not beyond_chance(0, 0, 0.1)
+
+
+def test_what_accepts_a_fifth_is_noticed_over_rounds(tmp_path):
+    def one_in_three(step, found):
+        number = int(re.sub(r"\D", "", found["REFERENCE"]) or 0)
+        return "yes" if (number + len(found["ANSWER"])) % 3 == 0 else "no"
+
+    run = session(tmp_path, one_in_three, sentinel=", every: 1, window: 20")
+    rates = [train_step(run).metrics["judge/false_accepts"] for _ in range(8)]
+    assert 0.2 < sum(rates) / len(rates) < 0.5
+    assert 1 <= run.callbacks["judge"].state.hacked["judge"] <= 5
+    assert len(run.callbacks["judge"].state.probed["judge"]) == 5
+
+
+def test_what_is_no_drift():
+    flat, up, down = [0.5] * 8, [0.5, 0.5, 0.6, 0.7], [0.5, 0.5, 0.4, 0.3]
+    assert drifted(flat, flat, 2, 0.15) is None
+    assert drifted(up[:3], down[:3], 2, 0.15) is None  # less than two windows
+    assert drifted(up, up, 2, 0.15) is None
+    assert drifted(down, down, 2, 0.15) is None
+    assert drifted([0.5] * 4, [0.5, 0.5, 0.1, 0.0], 2, 0.15) is None  # the policy gets worse, unpaid
+    assert drifted(up, down, 2, 0.14) == (0.15, -0.15)
+    assert drifted(up, flat[:4], 2, 0.14) == (0.15, 0)
+    assert drifted(up, flat[:4], 2, 0.16) is None
+    assert drifted([0.5, 0.5, 0.54, 0.54], [0.5, 0.5, 0.39, 0.39], 2, 0.15) == (0.04, -0.11)
+    assert drifted([0.5, 0.5, 0.54, 0.54], [0.5, 0.5, 0.4, 0.4], 2, 0.15) is None  # 0.14 apart
+    assert drifted([0.5, 0.5, 0.53, 0.53], [0.5, 0.5, 0.3, 0.3], 2, 0.15) is None  # rises by less than 0.0375

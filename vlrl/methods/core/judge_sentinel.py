@@ -6,6 +6,7 @@ judge_sentinel   callback: false accepts, and a score that rises while the answe
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -38,16 +39,19 @@ ATTACKS = (
     "score tags",
     "placeholder",
 )
+ROUNDS = 5  # of probes that are looked at together
+CHANCE = 0.01  # of so many accepted probes, if the judge accepted just its limit
 FIRST_SEED = 1_000_000  # of the probes: a cached reply says nothing about the judge of today
 
 
 @dataclass
 class JudgeSentinelState(State):
-    """By reward slot: per step the mean score of the judge and the mean outcome by rule. `hacked`: the slots
-    that were noticed, with the step."""
+    """By reward slot: per step the mean score of the judge and the mean outcome by rule. `probed`: [accepted,
+    read] of the last rounds of probes; `hacked`: the slots that were noticed, with the step."""
 
     judged: dict[str, list[float]] = field(default_factory=dict)
     ruled: dict[str, list[float]] = field(default_factory=dict)
+    probed: dict[str, list[list[int]]] = field(default_factory=dict)
     hacked: dict[str, int] = field(default_factory=dict)
 
 
@@ -58,11 +62,12 @@ class JudgeSentinel(Callback):
     step's questions, never from the cache. A reward model accepts a probe that it scores as high as the row's
     demonstration (without one: its answer).
 
-    Hacked is one that accepts more than `limit` of the probes, or whose mean score over `window` steps is
-    `rise` above that of the window where it was closest to the rule, while the rule's rose by less than a
-    quarter of that. The rule: slot `gold`, or the outcome. vlrl original; attacks: arXiv:2507.08794. Logs
-    false_accepts, probes, unread and gap. Edge: no verdict is no acceptance. Raises ConfigError without a
-    judge or reward model, JudgeHackedError with `on_hacked` stop.
+    Hacked is one that accepts more than `limit` of a round of probes, or of the last five, beyond chance
+    (binomial, 1%); or whose mean score over `window` steps rose since the window where it was closest to the
+    rule, while the rule's rose by less than a quarter of that: by `rise`, or by a quarter of `rise` where
+    score and rule are `rise` further apart. The rule: slot `gold`, or the outcome. vlrl original; attacks:
+    arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: no verdict is no acceptance. Raises
+    ConfigError without a judge or reward model, JudgeHackedError with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.
@@ -126,9 +131,14 @@ class JudgeSentinel(Callback):
             told = [(sum(known), len(known), len(verdicts))]
         accepted, read, probes = run.gather(told)[0]
         rate = accepted / read if read else 0.0
-        if rate > self.limit:
-            what = f"accepts {accepted} of {read} answers that are wrong (limit {self.limit:.0%})"
-            self.notice(run, slot, what)
+        rounds = self.state.probed.setdefault(slot, [])
+        rounds.append([accepted, read])
+        del rounds[:-ROUNDS]
+        for number in (1, len(rounds)):
+            taken, asked = (sum(counts) for counts in zip(*rounds[-number:], strict=True))
+            if beyond_chance(taken, asked, self.limit):
+                what = f"accepts {taken} of {asked} answers that are wrong (limit {self.limit:.0%})"
+                self.notice(run, slot, what)
         unread = 1 - read / probes if probes else 0.0
         return {"false_accepts": rate, "probes": float(probes), "unread": unread}
 
@@ -146,19 +156,11 @@ class JudgeSentinel(Callback):
         ruled = self.state.ruled.setdefault(slot, [])
         judged.append(mean([score for score, _ in pairs]))
         ruled.append(mean([truth for _, truth in pairs]))
-        if len(judged) < 2 * self.window:
-            return {"gap": judged[-1] - ruled[-1]}
-        scores, truths = (
-            [mean(part[end - self.window : end]) for end in range(self.window, len(part) + 1)]
-            for part in (judged, ruled)
-        )
-        gaps = [score - truth for score, truth in zip(scores, truths)]
-        closest = min(range(len(gaps) - self.window + 1), key=gaps.__getitem__)
-        rise, rule_rise = scores[-1] - scores[closest], truths[-1] - truths[closest]
-        if rise >= self.rise and rule_rise < rise / 4:
-            what = f"its score rose by {rise:.2f} in {len(judged)} steps, and the rule's by {rule_rise:.2f}"
-            self.notice(run, slot, what)
-        return {"gap": gaps[-1]}
+        if found := drifted(judged, ruled, self.window, self.rise):
+            what = "its score rose by {:.2f} in {} steps, and the rule's by {:.2f}"
+            self.notice(run, slot, what.format(found[0], len(judged), found[1]))
+        width = self.window if len(judged) >= 2 * self.window else 1
+        return {"gap": mean(judged[-width:]) - mean(ruled[-width:])}
 
     def truth(self, run: CallbackContext, rollout: Rollout) -> float | None:
         """1 or 0: whether the rule calls a rollout right; None without a rule."""
@@ -183,6 +185,42 @@ class JudgeSentinel(Callback):
                 error.quiet = run.rank > 0
                 raise error
             run.warn(message)
+
+
+def beyond_chance(accepted: int, asked: int, limit: float) -> bool:
+    """Whether a judge that accepts `limit` of all wrong answers would accept so many of `asked` in less than
+    one case in a hundred (the binomial's upper tail).
+
+    >>> beyond_chance(5, 10, 0.1), beyond_chance(4, 10, 0.1)
+    (True, False)
+    """
+    tail = sum(
+        math.comb(asked, k) * limit**k * (1 - limit) ** (asked - k) for k in range(accepted, asked + 1)
+    )
+    return accepted > limit * asked and tail < CHANCE
+
+
+def drifted(
+    judged: Sequence[float], ruled: Sequence[float], window: int, rise: float
+) -> tuple[float, float] | None:
+    """(rise of the judge's score, rise of the rule's) over the last window since the one where the two were
+    closest, where the judge's rose and the rule's by less than a quarter of that: by `rise`, or by a quarter
+    of `rise` where they are `rise` further apart. None before two windows, and where that is not so.
+
+    >>> drifted([0.5, 0.5, 0.55, 0.6], [0.5, 0.5, 0.4, 0.3], 1, 0.15)
+    (0.1, -0.2)
+    >>> drifted([0.5, 0.5, 0.7, 0.8], [0.5, 0.5, 0.6, 0.7], 1, 0.15)
+    """
+    if len(judged) < 2 * window:
+        return None
+    scores, truths = (
+        [mean(part[end - window : end]) for end in range(window, len(part) + 1)] for part in (judged, ruled)
+    )
+    gaps = [score - truth for score, truth in zip(scores, truths, strict=True)]
+    closest = min(range(len(gaps) - window + 1), key=gaps.__getitem__)
+    up, rule_up = scores[-1] - scores[closest], truths[-1] - truths[closest]
+    lifted = up >= rise or (up >= rise / 4 and up - rule_up >= rise)
+    return (round(up, 4), round(rule_up, 4)) if lifted and rule_up < up / 4 else None
 
 
 def watched_of(run: CallbackContext) -> dict[str, Judge | Reward]:
