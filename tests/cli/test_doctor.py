@@ -46,12 +46,13 @@ def test_the_matrix_and_the_package_agree():
 
 def test_the_doctor_accepts_the_versions_of_vllm_that_the_engines_start_with():
     needs = MATRIX["vllm"]
-    for entry in COMPATIBLE:
-        for version in (f"{needs.low}.0", f"{needs.low}.9"):
-            assert (
-                check_versions(version, "5.19.0") == entry and compare("vllm", version, needs).status == "ok"
-            )
-    for version in ("0.31.9", f"{needs.below}.0"):
+    for entry, series in zip(COMPATIBLE, ("0.32", "0.31"), strict=True):
+        for version in (f"{series}.0", f"{series}.9"):
+            assert check_versions(version, "5.19.0") == entry
+            told = compare("vllm", version, needs)
+            assert told.status == "ok" and told.found.endswith("accepted: 0.31 to below 0.33)")
+            assert ("engine 'vllm' alone" in told.found) is not entry.tells_versions
+    for version in ("0.30.9", f"{needs.below}.0"):
         assert compare("vllm", version, needs).status != "ok"
         with pytest.raises(ConfigError, match="pip install 'vllm==0.32"):
             check_versions(version, "5.19.0")

@@ -58,7 +58,7 @@ def test_auto_takes_vllm_where_it_can_run_the_model(
 ) -> None:
     tiny(tmp_path, 96)
     monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda *_: None)
     assert command.chosen("auto", tmp_path) == command.chosen("transformers", tmp_path) == "transformers"
     assert "transformers serves: engine: attention heads of 24" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="attention heads of 24, but vLLM on CPU takes 32, 64"):

@@ -7,7 +7,7 @@ import torch
 from run_kit import View
 
 from vlrl.engine.hf.engine import HF
-from vlrl.engine.vllm.common import as_flags, check_heads, check_installed, check_versions
+from vlrl.engine.vllm.common import COMPATIBLE, as_flags, check_heads, check_installed, check_versions
 from vlrl.engine.vllm.prompts import FORBIDDEN, ranges
 from vlrl.methods.core.prompt_template import Chat
 from vlrl.methods.core.rollout import MultiTurn
@@ -187,17 +187,26 @@ def test_seeds_decide_samples_and_early_exit_leaves_nothing_behind(both, tools):
     ("vllm", "transformers", "fine"),
     [
         ("0.32.0", "5.19.0", True),
-        ("0.31.0", "5.19.0", False),
+        ("0.31.0", "5.19.0", True),
+        ("0.30.0", "5.19.0", False),
+        ("0.33.0", "5.19.0", False),
         ("0.32.1", "4.57.0", False),
         (None, "5.19.0", False),
     ],
 )
 def test_version_matrix(vllm, transformers, fine):
     if fine:
-        assert check_versions(vllm, transformers).how == "tested"
+        assert check_versions(vllm, transformers) in COMPATIBLE
     else:
         with pytest.raises(ConfigError, match=r"pip install 'vllm==0\.32\.\*'"):
             check_versions(vllm, transformers)
+
+
+def test_a_vllm_that_does_not_tell_versions_is_refused_where_weights_change_meanwhile():
+    assert not check_versions("0.31.0", "5.19.0").tells_versions
+    assert check_versions("0.32.0", "5.19.0", "vllm_server").tells_versions
+    with pytest.raises(ConfigError, match=r"0.31.0 does not say which weights .*==0.32.*use engine 'vllm'"):
+        check_versions("0.31.0", "5.19.0", "vllm_server")
 
 
 def test_heads_that_the_cpu_build_cannot_run_are_refused(text_policy):
@@ -210,7 +219,7 @@ def test_heads_that_the_cpu_build_cannot_run_are_refused(text_policy):
 @needs_vllm
 def test_this_environment_is_in_the_matrix():
     pytest.importorskip("vllm")
-    assert check_installed().how == "tested"
+    assert check_installed() in COMPATIBLE
 
 
 def test_a_padded_vocabulary_is_a_few_ranges_on_the_command_line():

@@ -39,7 +39,7 @@ def test_vllm_knows_the_names() -> None:
 def test_what_the_build_cannot_is_refused_before_anything_is_loaded(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda *_: None)
     monkeypatch.setattr("vlrl.engine.vllm.common.has_device", lambda: False)
     amx = [True]
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx[0])
@@ -77,7 +77,7 @@ def test_models_with_nothing_to_round_are_refused() -> None:
 
 
 def test_shared_weights_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda *_: None)
     engine = VLLM(quantization="fp8", dtype="bfloat16", share_weights=True)
     with pytest.raises(ConfigError, match=r"engine.share_weights: .*'fp8'; set it to false, or engine.quant"):
         engine.check(SimpleNamespace(family=build(Family, {"name": "text", "tiny": {"hidden": 128}})))

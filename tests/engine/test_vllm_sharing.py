@@ -97,7 +97,7 @@ def test_a_tensor_that_vllm_replaced_is_not_shared() -> None:
 def test_what_cannot_share_is_refused_before_anything_is_loaded(
     fields: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda *_: None)
     with pytest.raises(ConfigError, match=told):
         VLLM(share_weights=True, **fields).check(View(family=None))  # type: ignore[arg-type]
 

