@@ -13,7 +13,7 @@ OTHERS = tests/site tests/journeys
 # without caches of bytecode, each of the hundreds of processes that the tests start compiles torch and transformers anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install install-test demo demo-text test test-site proofs test-slow journeys test-gpu style check pages tutorials docs docs-serve wheel clean
+.PHONY: install install-test demo demo-text test test-sweep test-site proofs test-slow journeys test-gpu style check pages tutorials docs docs-serve wheel clean
 
 install: $(STAMP)  ## .venv with everything that training needs; quick when nothing changed
 
@@ -45,8 +45,11 @@ demo-text: $(MODEL_STAMP)  ## a real language model, SmolLM2-135M-Instruct, lear
 	$(BIN)/vlrl fetch smollm2
 	$(BIN)/vlrl train experiments/laptop_sums --overwrite
 
-test: install-test  ## the suite, on the CPU; tests of programs that are not installed are skipped by name
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(or $(TESTS),$(OTHERS:%=--ignore=%))
+test: install-test  ## the suite, on the CPU, with a sample of each sweep; tests of programs that are not installed are skipped by name
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --sampled $(or $(TESTS),$(OTHERS:%=--ignore=%))
+
+test-sweep: install-test  ## every case of the sweeps over plug-ins, presets and families, of which `make test` runs a fifth
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m sweep $(or $(TESTS),$(OTHERS:%=--ignore=%))
 
 test-site: install-test docs  ## every page of the site and of a run in a browser, the examples on them, and the tutorials in short
 	OMP_NUM_THREADS=1 VLRL_BUILT_SITE=$(CURDIR)/build/site $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/site

@@ -440,6 +440,7 @@ def entry(
     return lines
 
 
+@cache
 def render() -> str:
     """Text of docs/papers.md: how to read the list, and its counts."""
     others = ", ".join(f"`tests/papers/{name}`" for name in without_preset(records())) or "none"

@@ -24,6 +24,7 @@ os.environ.setdefault(
 
 import pytest
 from hypothesis import settings
+from sweeps import sampled
 from warm import warm_python
 
 # the same examples in every run; HYPOTHESIS_PROFILE=explore looks for new ones
@@ -52,12 +53,17 @@ def is_missing(program: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `slow` or `proof` run where `-m` asks for them, whichever folders are run. Tests marked
-    `needs(program)` are skipped where the program is not installed."""
+    """Tests marked `slow` or `proof` run where `-m` asks for them, whichever folders are run. --sampled
+    leaves out most cases of what is marked `sweep`. Tests marked `needs(program)` are skipped where the
+    program is not installed."""
     for asked in ("slow", "proof"):
         if asked not in config.option.markexpr:
             config.hook.pytest_deselected(items=[item for item in items if asked in item.keywords])
             items[:] = [item for item in items if asked not in item.keywords]
+    if config.option.sampled:
+        kept = sampled(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     for item in items:
         for mark in item.iter_markers("needs"):
             if missing := [program for program in mark.args if is_missing(program)]:
@@ -85,6 +91,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cpu-times", metavar="FILE", help="seconds of CPU of each test, with its processes")
+    parser.addoption("--sampled", action="store_true", help="of each test marked `sweep` some cases")
 
 
 def cpu_seconds() -> float:

@@ -40,6 +40,7 @@ def test_something_is_there():
     assert "quickstart" in ALL and len(ALL) > 20
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", params(name for name in ALL if name.partition("/")[0] in STACKS))
 def test_config_builds(name):
     if name == "tasks/reasoning_gym":

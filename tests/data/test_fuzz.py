@@ -51,6 +51,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 @settings(max_examples=60, deadline=None)
 @given(record=st.dictionaries(st.sampled_from(FIELDS), PLAIN, max_size=7))

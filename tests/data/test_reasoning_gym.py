@@ -101,6 +101,7 @@ def is_paid_by_the_package(row):
     return entry["answer"] is None or made.score_answer(entry["answer"], entry) == 1.0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("generator", ALL)
 def test_a_right_answer_pays_and_others_do_not(generator):
     row = source({generator: FIELDS.get(generator, {})})()[1]

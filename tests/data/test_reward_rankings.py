@@ -279,6 +279,7 @@ def name(case: Any) -> str:
     return case if isinstance(case, str) else str(case.get("name", "")) if isinstance(case, dict) else ""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("task", "slot", "smart", "lazy", "hack"),
     TABLE,

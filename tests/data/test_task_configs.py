@@ -16,6 +16,7 @@ from vlrl.types import CoordinateSpace, Group, Rollout
 CONFIGS = sorted((Path(__file__).parents[2] / "configs" / "tasks").glob("*.yaml"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "task", params(path.stem for path in CONFIGS if path.stem not in {**WORSE, **UNSEEN})
 )

@@ -71,6 +71,7 @@ SPECIAL = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", [*CLASSICS, *objective()])
 def test_every_preset_trains(method):
     run = (
@@ -155,6 +156,7 @@ def drawn(seed):
     return [*words, f"num_minibatches={draw.choice([1, 2])}", f"ppo_epochs={draw.choice([1, 1, 2])}"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(60, 200))]
 )

@@ -17,6 +17,7 @@ PICTURES = ["base/rl", "models/tiny_qwen2_5_vl", "tasks/lab_digits"]
 SEEING = {"papo", "papo_dapo", "svqa_r1", "video_r1", "vogue"}  # refused where there are no pictures
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", params(METHODS))
 def test_builds_and_says_where_it_comes_from(method):
     task = [*(PICTURES if method in SEEING else TASK), *OWN_TASKS.get(f"methods/{method}", ())]

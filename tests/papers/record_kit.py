@@ -66,6 +66,7 @@ FAMILIES = {
 }
 NOTES = {note.name: note for note in (PROXY_ANSWER, PARAPHRASED)}
 KNOWLEDGE = "knowledge_base.db"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # by libyaml, where PyYAML was built with it
 PLACE = re.compile(r"\{(box|point|at) ([-\d. ]+)\}")
 
 
@@ -86,7 +87,10 @@ class WordScores:
 
 def cases() -> dict[str, dict[str, Any]]:
     """The files by id."""
-    return {path.parent.name: yaml.safe_load(path.read_text()) for path in sorted(HERE.glob("*/case.yaml"))}
+    return {
+        path.parent.name: yaml.load(path.read_text(), Loader=LOADER)
+        for path in sorted(HERE.glob("*/case.yaml"))
+    }
 
 
 @cache

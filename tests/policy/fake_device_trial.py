@@ -1,5 +1,5 @@
-"""Run by test_fake_device.py in a separate process: families and presets on the simulated device. Prints one
-JSON object."""
+"""Run by test_fake_device.py in a separate process: on the simulated device the families that follow
+`--families`, or else presets (all with `--all`). Prints one JSON object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from samples import PROMPTS, build  # noqa: E402
 from tiny import steps, text_run, vision_run  # noqa: E402
 
 from vlrl.engine.hf.engine import HF  # noqa: E402
-from vlrl.plugins.registry import names  # noqa: E402
 from vlrl.policy import Family, Policy  # noqa: E402
 from vlrl.trainer.step.loss_inputs import make_batch  # noqa: E402
 from vlrl.types import Group, Request, Rollout, Sampling  # noqa: E402
@@ -77,7 +76,9 @@ def preset(method: str) -> float:
 
 def main() -> None:
     register()  # before the first backward, which counts the devices
-    there = {name: family(name, "cpu") for name in names(Family)}
+    families = sys.argv[2:] if sys.argv[1:2] == ["--families"] else []
+    presets = [] if families else [*TEXT, *(MORE if "--all" in sys.argv else []), *VISION]
+    there = {name: family(name, "cpu") for name in families}
     with FakeDevice():
         on_device = torch.ones(3, device=NAME)
         strict = [
@@ -85,10 +86,8 @@ def main() -> None:
             refuses(lambda: torch.cat([on_device, torch.ones(3)])),
             refuses(on_device.numpy),
         ]
-        found = {name: family(name, f"{NAME}:0") for name in names(Family)}
-        tokens = {
-            method: preset(method) for method in [*TEXT, *(MORE if "--all" in sys.argv else []), *VISION]
-        }
+        found = {name: family(name, f"{NAME}:0") for name in families}
+        tokens = {method: preset(method) for method in presets}
     print("RESULT " + json.dumps({"strict": strict, "cpu": there, "fake_device": found, "tokens": tokens}))
 
 

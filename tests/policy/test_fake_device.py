@@ -10,18 +10,27 @@ import pytest
 from vlrl.plugins.registry import names
 from vlrl.policy import Family
 
+STRICT = "mixing with host tensors and reading without a copy are refused, so the rest means something"
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("part", range(5))
+def test_families_on_a_strict_device(warm, part):
+    """Several in one test, since a trial is a process of its own."""
+    families = names(Family)[part::5]
+    trial = run_trial(warm, ("--families", *families))
+    assert trial["strict"] == [True, True, True], STRICT
+    assert set(trial["cpu"]) == set(trial["fake_device"]) == set(families) and len(families) >= 4
+    verify_families_give_the_cpu_s_numbers(trial)
+
 
 @pytest.mark.parametrize(
     ("words", "count"), [((), 11), pytest.param(("--all",), 22, marks=pytest.mark.slow)], ids=["some", "all"]
 )
-def test_families_and_presets_on_a_strict_device(warm, words, count):
-    """In one test, since the trial is one process that takes half a minute."""
+def test_presets_take_steps_on_a_strict_device(warm, words, count):
     trial = run_trial(warm, words)
-    verify_families_give_the_cpu_s_numbers(trial)
-    # presets take steps
+    assert trial["strict"] == [True, True, True], STRICT
     assert len(trial["tokens"]) == count and min(trial["tokens"].values()) > 0
-    # mixing with host tensors and reading without a copy are refused, so the rest means something
-    assert trial["strict"] == [True, True, True]
 
 
 def run_trial(python, words):
@@ -37,7 +46,6 @@ def run_trial(python, words):
 
 
 def verify_families_give_the_cpu_s_numbers(trial):
-    assert set(trial["cpu"]) == set(trial["fake_device"]) == set(names(Family))
     for name, cpu in trial["cpu"].items():
         on_device = trial["fake_device"][name]
         assert on_device["ids"] == cpu["ids"], name

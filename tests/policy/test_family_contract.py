@@ -60,6 +60,7 @@ def gradient(policy: Policy, loss: torch.Tensor) -> torch.Tensor:
 # --- forward and gradient -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("spec", "modality"), CASES)
 def test_packed_padded_and_plain_transformers_agree(
     policies, spec: str, modality: str, monkeypatch: pytest.MonkeyPatch
@@ -80,6 +81,7 @@ def test_packed_padded_and_plain_transformers_agree(
         assert (got - wanted).norm() / wanted.norm() < 1e-4
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("spec", "modality"), CASES)
 def test_ids_and_types_are_the_processors_own(policies, spec: str, modality: str) -> None:
     policy = policies(spec)
@@ -93,6 +95,7 @@ def test_ids_and_types_are_the_processors_own(policies, spec: str, modality: str
             torch.testing.assert_close(torch.cat(parts), value)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("spec", FAMILIES)
 def test_a_batch_of_all_modalities_is_its_parts_and_chunks_change_nothing(policies, spec: str) -> None:
     policy = policies(spec)
@@ -142,6 +145,7 @@ def by_generate(policy: Policy, request: Request) -> list[int]:
     return out[0, inputs["input_ids"].shape[1] :].tolist()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("spec", FAMILIES)
 def test_engine_hf_samples_as_generate_and_tells_the_log_probs_of_training(spec: str) -> None:
     """All modalities in one call, prompts shared by their samples, prefills in several batches."""
@@ -171,6 +175,7 @@ def pixels_of(policy: Policy, picture: Noise) -> int:
     return policy.family.pixels_seen(policy.processor, features)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", VISION)
 def test_pixel_bounds_are_kept_or_refused_with_one_that_can_be_kept(name: str) -> None:
     free = [pixels_of(tiny_policy(name), picture) for picture in PICTURES]
@@ -232,6 +237,7 @@ def batch_for(policy: Policy, spec: str):
     return make_batch(groups_of(prompts), policy.pad_id)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", VISION)
 @pytest.mark.parametrize("frozen", ["vision", "projector", "language"])
 def test_each_part_is_trained_or_frozen(name: str, frozen: str) -> None:
@@ -251,6 +257,7 @@ def auto_model(family: Family) -> Any:
 MIXTURES = ("qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe", "text/qwen3_moe", "text/qwen3_next")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "spec, experts", [*((spec, False) for spec in FAMILIES), *((spec, True) for spec in MIXTURES)]
 )
@@ -288,6 +295,7 @@ def test_lora_on_every_layer_trains_merges_and_goes_on(spec: str, experts: bool,
     torch.testing.assert_close(again.forward(batch)["logp"], after, atol=1e-6, rtol=0)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("spec", FAMILIES)
 def test_a_trained_model_is_saved_as_transformers_loads_it(spec: str, tmp_path: Path) -> None:
     """All weights, the processor with its template, and the prompts that come of them."""

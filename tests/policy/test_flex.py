@@ -11,6 +11,7 @@ from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import Group, Rollout
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", names(Family))
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_every_family(name, monkeypatch):

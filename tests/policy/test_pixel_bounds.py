@@ -45,6 +45,7 @@ def seen(policy: Policy, medium: Media) -> tuple[int, int]:
     return pixels_of(encoded.features[0]), len(encoded.ids)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_tower_sees_at_most_max_pixels_and_prompts_grow_no_longer(name: str) -> None:
     free = [seen(policy_of(name), picture) for picture in PICTURES]
@@ -111,6 +112,7 @@ def test_frames_of_one_size_refuse_a_smaller_bound(name: str) -> None:
         policy_of(name, video_max_pixels=TILE - 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in BOUNDS if name != "gemma3"])
 def test_bounded_pictures_are_packed_as_plain_transformers_runs_them(name: str, tmp_path: Path) -> None:
     policy = policy_of(name, max_pixels=3 * TILE)

@@ -13,6 +13,7 @@ from vlrl.policy.families.vision import VisionFamily
 SEES = [model for model in MODELS if family_of(model).is_multimodal]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", SEES)
 @pytest.mark.parametrize("pixels", [(224, 168), (640, 480), (300, 900)])
 def test_the_planner_counts_a_pictures_tokens_as_the_processor_does(
@@ -28,6 +29,7 @@ def test_the_planner_counts_a_pictures_tokens_as_the_processor_does(
     assert wanted.patches == found.patches + class_tokens * tiles and class_tokens in (0, 1)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("model", MODELS)
 def test_lora_finds_the_layers_of_the_whole_release(model: str) -> None:
     layers = family_of(model)

@@ -102,6 +102,7 @@ def tasks_of(phase):
     return rows, lambda task: any(f'"{task}"' in source for source in makers)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", REWARDED)
 def test_every_reward_has_rows_that_it_reads(preset):
     """In some phase, unless the rollout strategy makes rows of that task."""
@@ -121,6 +122,7 @@ def reads_lengths(reward):
     return "sampled_tokens" in inspect.getsource(type(reward))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", REWARDED)
 def test_length_rewards_tell_the_lengths_of_the_run_apart(preset):
     """For every prompt, the shortest and the longest answer of the run and two between differ in reward."""

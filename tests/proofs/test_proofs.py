@@ -93,6 +93,7 @@ def test_proof(preset):
     assert verdict.proven and moves(verdict), str(verdict)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", params(IN_THE_SUITE))
 def test_proof_of_a_method_with_a_page(preset):
     verdict = prove(preset, turn=True)

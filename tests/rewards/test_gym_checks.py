@@ -428,6 +428,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("generator", sorted({*CASES, "not yet known"}))
 def test_hostile_answers_score_zero_without_evaluation(generator, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,14 @@ def _shipped() -> list[Path]:
     return [here / "configs", here.parent / "configs"]
 
 
+@cache
+def _resolved() -> tuple[Path, ...]:
+    return tuple(folder.resolve() for folder in _shipped())
+
+
 def is_shipped(path: Path) -> bool:
-    """Whether a config file is one of the package's own."""
-    return any(path.resolve().is_relative_to(folder.resolve()) for folder in _shipped())
+    """Whether a config file is one of the package's own. The path is resolved."""
+    return any(folder in path.parents for folder in _resolved())
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
@@ -73,10 +79,10 @@ def known_key(name: str) -> bool:
     )
 
 
-def refuse_other_files(path: Path, own: Tree) -> None:
+def refuse_other_files(path: Path, own: Tree, shipped: bool) -> None:
     """Files of `configs` that are no config of a run: evaluation suites and launch files. Raises
     ConfigError."""
-    kind = path.parent.name if is_shipped(path) else ""
+    kind = path.parent.name if shipped else ""
     if kind == "eval":
         raise ConfigError(
             f"{path.stem!r} is an evaluation suite, not a run; use vlrl eval --suite {path.stem}, or "

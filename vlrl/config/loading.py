@@ -50,17 +50,19 @@ def _turn(text: str) -> int:
 
 
 def _read(path: Path, stack: tuple[Path, ...]) -> Layer:
-    if path.resolve() in stack:
+    resolved = path.resolve()
+    if resolved in stack:
         raise ConfigError(
             f"{path}: `extends` goes in a circle: {' -> '.join(p.name for p in (*stack, path))}"
         )
+    shipped = is_shipped(resolved)
     own, origins = read_file(path)
     own = {} if own is None else own
     if not isinstance(own, dict):
         raise ConfigError(
             f"{path}: expected a mapping at the top, like `steps: 50`, got {type(own).__name__}"
         )
-    refuse_other_files(path, own)
+    refuse_other_files(path, own, shipped)
     parents = own.pop("extends", None) or []
     if not isinstance(parents, (str, list)) or not all(
         isinstance(parent, str) and parent for parent in parents
@@ -73,10 +75,10 @@ def _read(path: Path, stack: tuple[Path, ...]) -> Layer:
     derive_heldout(own, origins)
     layer = Layer({}, {})
     for parent in [parents] if isinstance(parents, str) else parents:
-        layer = add_layer(layer, _read(find(parent, path.parent), (*stack, path.resolve())), {}, keep=True)
-    if not is_shipped(path):
+        layer = add_layer(layer, _read(find(parent, path.parent), (*stack, resolved)), {}, keep=True)
+    if not shipped:
         check_file(own, layer.tree, str(path))
-    return add_layer(layer, Layer(own, origins, {} if is_shipped(path) else _stated(own)), {}, keep=True)
+    return add_layer(layer, Layer(own, origins, {} if shipped else _stated(own)), {}, keep=True)
 
 
 def _override(text: str, tree: Tree) -> Layer:

@@ -36,6 +36,7 @@ def graded_kinds():
     return {name: kind.reward for name, kind in KINDS.items() if kind.reward}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", sorted(SEEDS))
 def test_nothing_passes(kind):
     kinds()  # imports everything, once

@@ -71,6 +71,7 @@ def mutated(rng: random.Random, text: str) -> str:
     return "".join(parts)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", sorted(SEEDS))
 def test_mutated_answers(kind):
     kinds()

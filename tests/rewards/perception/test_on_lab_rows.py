@@ -85,6 +85,7 @@ def test_the_stated_frequency_earns_most_of_a_forecast():
 OTHERS = (*WORSE, *UNSEEN, "gen_chain", "gen_graph", "gen_sat", "gen_forecast", "reasoning_gym")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("task", params(task for task in TASKS if not task.startswith(OTHERS)))
 def test_a_demonstration_earns_everything(task):
     found = rows_and_rewards(task)

@@ -15,7 +15,8 @@ from vlrl_rewards.gui.grounding import Blink, GuiGrounding
 from vlrl_rewards.points.points import PointReward, Points
 
 torch, ops = pytest.importorskip("torch"), pytest.importorskip("torchvision.ops")
-CASES = 1000
+CASES = 200  # of each part
+pytestmark = [pytest.mark.sweep, pytest.mark.parametrize("part", range(5))]
 
 
 def tag(value):
@@ -53,8 +54,8 @@ def best_matching(useful):
     return pairs if useful.shape[0] <= useful.shape[1] else [(j, i) for i, j in pairs]
 
 
-def test_matched_overlap_is_that_of_the_best_assignment():
-    rng = np.random.default_rng(0)
+def test_matched_overlap_is_that_of_the_best_assignment(part):
+    rng = np.random.default_rng([0, part])
     for _ in range(CASES):
         gold = random_boxes(rng, 4)
         said = random_boxes(rng, 4, gold)
@@ -71,8 +72,8 @@ def test_matched_overlap_is_that_of_the_best_assignment():
         assert DetectionWeighted().verify(gold, tag(said)).score == pytest.approx(mixed, abs=1e-9)
 
 
-def test_stated_confidence_by_the_published_loop():
-    rng = np.random.default_rng(1)
+def test_stated_confidence_by_the_published_loop(part):
+    rng = np.random.default_rng([1, part])
     for _ in range(CASES):
         gold = random_boxes(rng, 4)
         boxes = random_boxes(rng, 5, gold)
@@ -92,8 +93,8 @@ def test_stated_confidence_by_the_published_loop():
         assert score == pytest.approx(sum(hit.values()) / max(len(boxes), len(gold)), abs=1e-9)
 
 
-def test_map_of_an_answer_is_that_of_pycocotools():
-    for said, gold in scenes(7, CASES):
+def test_map_of_an_answer_is_that_of_pycocotools(part):
+    for said, gold in scenes((7, part), CASES):
         answer = tag([{"bbox_2d": list(b.xyxy), "label": b.label, "confidence": b.score} for b in said])
         truth = [{"bbox": list(b.xyxy), "label": b.label} for b in gold]
         expected = coco_ap(said, gold)
@@ -108,8 +109,8 @@ def test_map_of_an_answer_is_that_of_pycocotools():
             assert plain == pytest.approx(value * penalty, abs=1e-12)
 
 
-def test_candidates_survive_non_maximum_suppression():
-    rng = np.random.default_rng(2)
+def test_candidates_survive_non_maximum_suppression(part):
+    rng = np.random.default_rng([2, part])
     below = np.nextafter(0.5, 0)  # the release drops a tie, torchvision keeps it
     for _ in range(CASES):
         gold = random_boxes(rng, 1)
@@ -122,9 +123,9 @@ def test_candidates_survive_non_maximum_suppression():
         assert Blink().verify(gold[0], f"<blink>{said}</blink>").score == expected
 
 
-def test_points_by_bipartite_matching_and_containment():
+def test_points_by_bipartite_matching_and_containment(part):
     nx, shapely = pytest.importorskip("networkx"), pytest.importorskip("shapely")
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng([3, part])
     for _ in range(CASES):
         gold = random_boxes(rng, 4)
         said = [[int(x), int(y)] for x, y in rng.integers(0, 50, (rng.integers(1, 6), 2))]
@@ -140,18 +141,18 @@ def test_points_by_bipartite_matching_and_containment():
         assert PointReward().verify(gold[0], tag(said[0])).score == holds[0][0]
 
 
-def test_distance_of_points_by_scipy():
+def test_distance_of_points_by_scipy(part):
     distance = pytest.importorskip("scipy.spatial.distance")
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng([4, part])
     for a, b in rng.integers(0, 100, (CASES, 2, 2)).tolist():
         away = distance.euclidean(a, b) / 30
         assert PointReward(radius=30).verify(a, tag(b)).score == (away <= 1)
         assert PointReward(radius=30, soft=True).verify(a, tag(b)).score == pytest.approx(math.exp(-away))
 
 
-def test_gui_grounding_by_torchvision_and_scipy():
+def test_gui_grounding_by_torchvision_and_scipy(part):
     hmean = pytest.importorskip("scipy.stats").hmean
-    rng, scene = np.random.default_rng(5), {"meta": {"size": (60, 80)}}
+    rng, scene = np.random.default_rng([5, part]), {"meta": {"size": (60, 80)}}
     for _ in range(CASES):
         gold = random_boxes(rng, 1)
         said = random_boxes(rng, 1, gold)[:1]
@@ -166,8 +167,8 @@ def test_gui_grounding_by_torchvision_and_scipy():
         )
 
 
-def test_groups_of_boxes(group):
-    rng = np.random.default_rng(6)
+def test_groups_of_boxes(group, part):
+    rng = np.random.default_rng([6, part])
     for _ in range(CASES // 4):  # of four or more boxes each
         gold = random_boxes(rng, 1)
         said = [random_boxes(rng, 1, gold)[0] for _ in range(rng.integers(4, 7))]

@@ -28,7 +28,8 @@ from vlrl_rewards.text.mentions import words_of
 from vlrl_rewards.text.yes_no import TrueFalse
 from vlrl_rewards.video.temporal import TemporalIou, Timestamp
 
-CASES = 1000
+CASES = 200  # of each part
+in_parts = pytest.mark.parametrize("part", range(5))
 WORDS = ["red", "blue", "cat", "dog", "bus", "sky"]
 
 
@@ -36,8 +37,10 @@ def tag(value):
     return f"<answer>{value if isinstance(value, str) else json.dumps(value)}</answer>"
 
 
-def test_counts_and_measures_by_numpy():
-    rng, thresholds = np.random.default_rng(0), np.linspace(0.5, 0.95, 10)
+@pytest.mark.sweep
+@in_parts
+def test_counts_and_measures_by_numpy(part):
+    rng, thresholds = np.random.default_rng([0, part]), np.linspace(0.5, 0.95, 10)
     for gold, said in rng.integers(1, 60, (CASES, 2)).tolist():
         error = abs(said - gold) / gold
         mra = float(np.mean(error <= 1 - thresholds))
@@ -58,8 +61,10 @@ def test_counts_and_measures_by_numpy():
         )
 
 
-def test_angles_on_the_circle_of_complex_numbers():
-    for gold, said in np.random.default_rng(1).integers(-720, 720, (CASES, 2)).tolist():
+@pytest.mark.sweep
+@in_parts
+def test_angles_on_the_circle_of_complex_numbers(part):
+    for gold, said in np.random.default_rng([1, part]).integers(-720, 720, (CASES, 2)).tolist():
         away = abs(math.degrees(np.angle(np.exp(1j * math.radians(gold - said)))))
         assert Angle(mode="linear").verify(gold, tag(said)).score == pytest.approx(1 - away / 180, abs=1e-9)
         assert Angle(mode="decay", tolerance=20).verify(gold, tag(said)).score == pytest.approx(
@@ -71,9 +76,11 @@ def test_angles_on_the_circle_of_complex_numbers():
         )
 
 
-def test_several_labels_by_scikit_learn():
+@pytest.mark.sweep
+@in_parts
+def test_several_labels_by_scikit_learn(part):
     metrics = pytest.importorskip("sklearn.metrics")
-    rng, golds, saids, scores = np.random.default_rng(2), [], [], []
+    rng, golds, saids, scores = np.random.default_rng([2, part]), [], [], []
     for _ in range(CASES):
         gold, said = rng.random((2, len(WORDS))) < 0.5
         if not gold.any() or not said.any():
@@ -95,9 +102,11 @@ def test_several_labels_by_scikit_learn():
     assert np.mean(scores, 0) == pytest.approx([*references, metrics.accuracy_score(golds, saids)])
 
 
-def test_trees_by_networkx():
+@pytest.mark.sweep
+@in_parts
+def test_trees_by_networkx(part):
     nx = pytest.importorskip("networkx")
-    rng = random.Random(3)
+    rng = random.Random(f"3/{part}")
     for _ in range(CASES):
         names = [f"n{i}x" for i in range(rng.randint(2, 9))]
         parents = {
@@ -125,8 +134,10 @@ def test_open_sets_by_table(gold, said, score):
     assert OpenSet(reject=0.9, abstain=0.3).verify(gold, tag(said)).score == score
 
 
-def test_verdict_lists_by_numpy():
-    for gold, said in np.random.default_rng(4).integers(0, 2, (CASES, 2, 5)):
+@pytest.mark.sweep
+@in_parts
+def test_verdict_lists_by_numpy(part):
+    for gold, said in np.random.default_rng([4, part]).integers(0, 2, (CASES, 2, 5)):
         texts = [" ".join("FT"[v] for v in row) for row in (gold, said)]
         assert TrueFalse(mode="share").verify(texts[0], tag(texts[1])).score == pytest.approx(
             float((gold == said).mean())
@@ -142,8 +153,10 @@ def neighbours(picture):
     }
 
 
-def test_jigsaws_by_putting_the_picture_together():
-    rng = np.random.default_rng(5)
+@pytest.mark.sweep
+@in_parts
+def test_jigsaws_by_putting_the_picture_together(part):
+    rng = np.random.default_rng([5, part])
     for _ in range(CASES):
         rows, columns = map(int, rng.integers(1, 4, 2))
         if rows * columns < 2:
@@ -165,11 +178,13 @@ def test_jigsaws_by_putting_the_picture_together():
         )
 
 
-def test_orders_by_scipy_and_rapidfuzz():
+@pytest.mark.sweep
+@in_parts
+def test_orders_by_scipy_and_rapidfuzz(part):
     cityblock = pytest.importorskip("scipy.spatial.distance").cityblock
     from rapidfuzz.distance import LCSseq
 
-    rng = np.random.default_rng(6)
+    rng = np.random.default_rng([6, part])
     for _ in range(CASES):
         n = int(rng.integers(2, 9))
         order, gold = list(map(int, rng.permutation(n))), list(map(int, rng.permutation(n)))
@@ -181,8 +196,10 @@ def test_orders_by_scipy_and_rapidfuzz():
         assert METRICS["adjacency"](order, gold) == pytest.approx(kept / (n - 1))
 
 
-def test_spans_by_counting_seconds():
-    rng = np.random.default_rng(7)
+@pytest.mark.sweep
+@in_parts
+def test_spans_by_counting_seconds(part):
+    rng = np.random.default_rng([7, part])
     for _ in range(CASES):
         spans = []
         for _ in range(2):
@@ -200,9 +217,11 @@ def test_spans_by_counting_seconds():
         assert Timestamp(tolerance=5).verify(moment, tag(f"{said} s")).score == (abs(moment - said) <= 5)
 
 
-def test_texts_by_jiwer():
+@pytest.mark.sweep
+@in_parts
+def test_texts_by_jiwer(part):
     jiwer = pytest.importorskip("jiwer")
-    rng = random.Random(8)
+    rng = random.Random(f"8/{part}")
     for _ in range(CASES):
         said, meant = (
             " ".join(rng.choices(["ab", "bc", "abc", "ca"], k=rng.randint(1, 6))) for _ in range(2)
@@ -225,8 +244,10 @@ def removed(left, right):
     return sum(1 for item in left if item in rest and not rest.remove(item))
 
 
-def test_triples_fields_and_words_by_pairing():
-    rng = random.Random(9)
+@pytest.mark.sweep
+@in_parts
+def test_triples_fields_and_words_by_pairing(part):
+    rng = random.Random(f"9/{part}")
     for _ in range(CASES):
         gold, said = (
             [[rng.choice("ab"), rng.choice("xy"), rng.choice("cd")] for _ in range(rng.randint(1, 5))]
@@ -260,8 +281,10 @@ def dense_cider(said, reference):
     return total / len(sizes)
 
 
-def test_captions_by_dense_vectors():
-    rng = random.Random(10)
+@pytest.mark.sweep
+@in_parts
+def test_captions_by_dense_vectors(part):
+    rng = random.Random(f"10/{part}")
     for _ in range(CASES):
         said, first, second = (" ".join(rng.choices(WORDS, k=rng.randint(1, 8))) for _ in range(3))
         scores = [dense_cider(words_of(said), words_of(text)) for text in (first, second)]
@@ -271,9 +294,11 @@ def test_captions_by_dense_vectors():
         )
 
 
-def test_mazes_by_networkx():
+@pytest.mark.sweep
+@in_parts
+def test_mazes_by_networkx(part):
     nx = pytest.importorskip("networkx")
-    rng = random.Random(11)
+    rng = random.Random(f"11/{part}")
     steps = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
     for _ in range(CASES):
         grid = nx.grid_2d_graph(4, 4)
@@ -300,8 +325,10 @@ def test_mazes_by_networkx():
         assert progress == pytest.approx(0.5 * (1 - left / (len(route) - 1)))
 
 
-def test_plans_and_processes_by_trying_everything():
-    rng = random.Random(12)
+@pytest.mark.sweep
+@in_parts
+def test_plans_and_processes_by_trying_everything(part):
+    rng = random.Random(f"12/{part}")
     for _ in range(CASES):
         gold, said = (
             rng.choices(["find cup", "take cup", "wash cup"], k=rng.randint(1, 5)) for _ in range(2)
@@ -320,8 +347,10 @@ def test_plans_and_processes_by_trying_everything():
         assert alignment(steps, states) == pytest.approx(best / len(states))
 
 
-def test_scene_graphs_keep_their_score_under_new_names_and_orders():
-    rng = random.Random(13)
+@pytest.mark.sweep
+@in_parts
+def test_scene_graphs_keep_their_score_under_new_names_and_orders(part):
+    rng = random.Random(f"13/{part}")
     for _ in range(CASES // 4):  # three properties each
         objects = [
             {

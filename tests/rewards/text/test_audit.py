@@ -30,6 +30,7 @@ def passing(outcomes):
     return [outcome for outcome in outcomes if outcome.passed]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", params(sorted(attacks_text.SEEDS)))
 def test_no_attack_passes_on_a_kind(kind):
     outcomes = audit.attack_kind(kind)
@@ -70,6 +71,7 @@ def reward_names():
     return [name for name in ours if name not in audit.EXEMPT and (name != "code" or not sandbox.available())]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", reward_names())
 def test_no_attack_passes_on_a_reward(name):
     """Every shipped reward but those that `audit.EXEMPT` names with a reason."""

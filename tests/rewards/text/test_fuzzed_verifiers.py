@@ -69,6 +69,7 @@ def test_a_verdict_can_always_be_written(kind):
     assert not verdict.correct and json.dumps(verdict.to_dict(), ensure_ascii=False).encode()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(fuzz.subjects()))
 def test_json_of_every_type(name):
     """Every part of every JSON answer left out, and replaced by values of every type: 60 of them, at
@@ -89,6 +90,7 @@ def test_long_digits_of_a_sequence_are_read_in_time():
         assert not fuzz.fault(subject, 0, f"<answer>{digits}</answer>")
 
 
+@pytest.mark.sweep
 @pytest.mark.timeout(60)  # an exponential pattern never ends
 @pytest.mark.parametrize("name", sorted(fuzz.subjects()))
 def test_repeated_texts_are_read_in_time(name):
@@ -109,6 +111,7 @@ def test_retyped_reaches_every_part():
     assert not [*fuzz.retyped("no value"), *fuzz.retyped("[1, ")]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(fuzz.subjects()))
 def test_a_short_run(name):
     (subject,) = fuzz.subjects({name: None}).values()
