@@ -1,4 +1,5 @@
-"""The sample of a sweep is the same in every run, has a case of each test, and moves little with its cases."""
+"""The sample of a sweep is the same in every run, has a case of each test, and moves little with its cases
+that come and go."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,6 @@
 """Pictures and videos of a row: what is no path, what leaves `media_root`, what is damaged."""
 
+import base64
 import json
 
 import pytest
@@ -13,6 +14,8 @@ from row_faults_kit import (
 )
 from vlrl_data.media.images import StoredImage, image_size
 from vlrl_data.media.parse import MediaSettings, parse_image, parse_video
+
+from vlrl.types import MediaError
 
 
 def test_images_as_text_that_could_be_paths(tmp_path):

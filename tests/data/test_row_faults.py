@@ -20,6 +20,7 @@ from vlrl_data.validation import ANSWER_FORMS, validate_row
 
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.plugins.stages import Source
+from vlrl.types import Row, RowError
 
 FIELDS = [
     ({"choices": 5}, "its choices is int, not a list of texts"),

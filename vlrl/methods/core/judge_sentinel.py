@@ -60,14 +60,13 @@ class JudgeSentinelState(State):
 class JudgeSentinel(Callback):
     """Watches judges and reward models: every `every` steps each is asked about `probes` wrong answers to the
     step's questions, never from the cache. A reward model accepts a probe that it scores as high as the row's
-    demonstration (without one: its answer).
+    demonstration, or else its answer.
 
     Hacked is one that accepts more than `limit` of a round of probes, or of the last five, beyond chance
-    (binomial, 1%); or whose mean score over `window` steps rose since the window where it was closest to the
-    rule, while the rule's rose by less than a quarter of that: by `rise`, or by a quarter of `rise` where
-    score and rule are `rise` further apart. The rule: slot `gold`, or the outcome. vlrl original; attacks:
-    arXiv:2507.08794. Logs false_accepts, probes, unread and gap. Edge: no verdict is no acceptance. Raises
-    ConfigError without a judge or reward model, JudgeHackedError with `on_hacked` stop.
+    (binomial, 1%); or whose mean over `window` steps rose while the rule's rose by less than a quarter of
+    that (docs/judges.md). The rule: slot `gold`, or the outcome. vlrl original; attacks: arXiv:2507.08794.
+    Edge: no verdict is no acceptance. Raises ConfigError without a judge or reward model, JudgeHackedError
+    with `on_hacked` stop.
 
     Attributes:
         on_hacked: "warn" once, or "stop" the run.
