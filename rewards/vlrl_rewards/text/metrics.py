@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Sequence
 
@@ -14,7 +15,8 @@ from vlrl_rewards.parsing import clean
 
 MAX_TOKENS = 20_000
 _SPACELESS = re.compile("[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
-_PARTS = re.compile(r"[^\w\s]|_")
+_ASCII_PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 
 
 def fold(text: str) -> str:
@@ -49,15 +51,26 @@ def token_f1(said: str, gold: str) -> float:
 
 
 def set_f1(said: str, gold: str) -> float:
-    """F1 of word sets: articles count, repeated words once, and punctuation parts words (f1_score of
+    """F1 of word sets: articles count, repeated words once, ASCII punctuation parts words, "True" and "False"
+    are yes and no. Beside a Chinese gold: of the sets of characters and whole numbers (f1_score of
     inclusionAI/ASearcher 813e804, utils/rewards.py)."""
-    a, b = _word_set(said), _word_set(gold)
+    parts = _characters if _HAN.search(gold) else _words
+    a, b = parts(said), parts(gold)
     return f_score(len(a & b), len(a), len(b))
 
 
-def _word_set(text: str) -> set[str]:
-    words = _PARTS.sub(" ", clean(text).lower()).split()[:MAX_TOKENS]
-    return {part for word in words for part in split(word)}
+def _plain(text: str) -> str:
+    text = clean(text).strip()
+    return {"True": "yes", "False": "no"}.get(text, _ASCII_PUNCTUATION.sub(" ", text)).lower()
+
+
+def _words(text: str) -> set[str]:
+    return set(_plain(text).split()[:MAX_TOKENS])
+
+
+def _characters(text: str) -> set[str]:
+    plain = _plain(text)[:MAX_TOKENS]
+    return {*re.findall(r"\d+", plain), *re.sub(r"[0-9\s，。]", "", plain)}
 
 
 def _rouge_tokens(text: str) -> list[str]:

@@ -105,6 +105,13 @@ def test_bounds_and_identity(a, b):
         ("Paris", "Rome", 0.0),
         ("", "Rome", 0.0),
         ("\u5317\u4eac", "\u5317\u4eac\u5e02", 0.8),  # characters of a script without spaces
+        ("2008 \u5e74", "2008\u5e74\uff0c", 1.0),  # beside a Chinese gold numbers stay whole, and commas go
+        ("\u5317\u4eac", "Beijing \u5317 \u4eac", 0.4),  # its letters are characters too: 2 of 2, 2 of 8
+        ("\u5317\u4eac", "Beijing", 0.0),
+        ("True", "yes", 1.0),
+        ("no", "False", 1.0),
+        ("true", "yes", 0.0),
+        ("5\u20ac", "5 \u20ac", 0.0),  # only ASCII punctuation parts words
     ],
 )
 def test_word_sets_by_hand(said, gold, expected):
