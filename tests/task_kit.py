@@ -221,4 +221,7 @@ def judge_opened(reward):
 
 
 # of presets that change a reward which their own task brings
-OWN_TASKS = {"methods/debate_based_justifiability_reward": ["tasks/gen_context_debated"]}
+OWN_TASKS = {
+    "methods/debate_based_justifiability_reward": ["tasks/gen_context_debated"],
+    "methods/tool_use_via_automated_build_environments": ["tasks/gen_row_tools"],
+}

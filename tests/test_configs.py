@@ -1,12 +1,15 @@
 """Every config in configs/ loads and builds, alone or on the base it is made for."""
 
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from task_kit import MODELS, OWN_TASKS, params
 
 from vlrl.config import folders, load
+from vlrl.trainer.phase import MAPS
 from vlrl.trainer.plan import Plan
 from vlrl.trainer.session import Session
 
@@ -52,6 +55,25 @@ def test_config_builds(name):
     assert [phase.phase for phase in run.phases] == config.phases
     for phase in run.phases:
         assert phase.train and phase.objective.policy_loss is not None
+
+
+def nameless(tree: Mapping[str, Any]) -> Iterator[str]:
+    """The plug-ins of `tree`'s maps that nothing names."""
+    for slot in (*MAPS, "data"):
+        halves = (tree.get(slot) or {}).values() if slot == "data" else [tree.get(slot)]
+        for members in halves:
+            yield from (f"{slot}.{key}" for key, spec in (members or {}).items() if unnamed(spec))
+
+
+def unnamed(spec: Any) -> bool:
+    return isinstance(spec, Mapping) and "name" not in spec
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])
+def test_method_presets_stand_on_a_task_of_the_users_own(name):
+    own = ["data.train.mine.name=jsonl", "rewards.mine.name=verify"]
+    config = load(["base/rl", *OWN_TASKS.get(name, ()), name], own)
+    assert not {slot for phase in config.phases for slot in nameless(config.phase(phase))}
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])

@@ -97,6 +97,19 @@ def test_a_critic_model_passes_over_its_rollouts_in_epochs(updates, epochs):
     assert taken == {updates * epochs}
 
 
+def test_a_critic_model_has_an_optimizer_of_its_own():
+    fields = ["betas=[0.5,0.6]", "weight_decay=0.25", "max_grad_norm=1e-3"]
+    made = text_run(
+        ["methods/open_reasoner_zero"],
+        ["group_filters=null", *(f"callbacks.critic.{field}" for field in fields)],
+    )
+    steps(made, 1)
+    (group,) = made.callbacks["critic"].state.optimizer.param_groups
+    assert group["betas"] == (0.5, 0.6) and group["weight_decay"] == 0.25
+    gradients = [p.grad.flatten() for p in value_model(made).parameters()]
+    assert torch.cat(gradients).norm() == pytest.approx(1e-3, rel=1e-3)
+
+
 def test_critic_state_survives():
     made = text_run(["methods/ppo"])
     steps(made, 1)

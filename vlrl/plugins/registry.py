@@ -218,8 +218,8 @@ def build(stage: Any, spec: Any, where: str = "") -> Any:
         spec = {"name": spec}
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise ConfigError(
-            f"{where}: expected a mapping with a `name`, got {str(spec)[:80]!r}. See `vlrl list "
-            f"{stage.kind}`."
+            f"{where}: expected a mapping with a `name`, got {str(spec)[:80]!r}; no other file names one "
+            f"here. See `vlrl list {stage.kind}`."
         )
     spec = expanded(spec, where)
     cls = get(stage, spec["name"], where)

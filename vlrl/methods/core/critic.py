@@ -251,8 +251,8 @@ class CriticModel(Callback):
     updates each, at `rate` times the policy's learning rate.
 
     "value" regresses on the targets that advantage `gae` writes (value clipping `clip`); "outcome" makes the
-    mean of a rollout's token logits predict whether it is correct (cross-entropy). AdamW without weight
-    decay; an update's mean is over all ranks. A rollout with CRITIC_WEIGHT counts so often.
+    mean of a rollout's token logits predict whether it is correct (cross-entropy). An update's mean is over
+    all ranks. A rollout with CRITIC_WEIGHT counts so often.
     Paper: Open-Reasoner-Zero, arXiv:2503.24290 (12 updates, 5e-6 beside the policy's 1e-6); OREAL,
     arXiv:2502.06781, eq. 10 (outcome; 2e-6 beside 5e-7); value clipping: arXiv:2005.12729, sec. 3. Edge:
     groups are whole, so there are at most as many updates as groups. Memory: a second model of the policy's
@@ -261,6 +261,7 @@ class CriticModel(Callback):
     Attributes:
         mean: Of a value loss: over all "tokens" (verl), or over the tokens of each rollout and then over
             rollouts ("sequences", OpenRLHF).
+        betas, weight_decay, max_grad_norm: Of its AdamW, as `optimizer` has them for the policy.
     """
 
     objective: Literal["value", "outcome"] = "value"
@@ -269,6 +270,9 @@ class CriticModel(Callback):
     epochs: int = 1
     clip: float = 0.0
     mean: Literal["tokens", "sequences"] = "tokens"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
 
     @property
     def provides(self) -> tuple[Capability, ...]:
@@ -297,7 +301,9 @@ class CriticModel(Callback):
                 "not allow; use 'critic'"
             )
         self.state.module = value_model(run)
-        self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=1e-6, weight_decay=0.0)
+        self.state.optimizer = torch.optim.AdamW(
+            self.state.module.parameters(), lr=1e-6, betas=self.betas, weight_decay=self.weight_decay
+        )
 
     def __call__(
         self, run: CallbackContext, groups: Sequence[Group]
@@ -325,6 +331,7 @@ class CriticModel(Callback):
                     torch.zeros_like(p) if p.grad is None else p.grad
                 )  # a rank without a picture, or without a rollout
                 p.grad = run.sum_tensor(p.grad) / all_items
+            nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
             optimizer.step()
             count += items
         return {
