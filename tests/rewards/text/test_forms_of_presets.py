@@ -112,3 +112,20 @@ def test_gui_r1_pays_actions_in_answer_tags(rollout):
     assert reward(rollout(gold, f"<think>Home.</think><answer>{action}</answer>")) == 1.0
     assert reward(rollout(gold, f"<answer>{action}</answer>")) == 1.0
     assert reward(rollout(gold, action)) == reward(rollout(gold, f"<think>Home.</think>{action}")) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("preset", "slot", "gold", "said"),
+    [
+        ("zerosearch", "answer", "Rome", "Rome"),
+        ("ssrl", "answer", "Rome", "Rome"),
+        ("asearcher", "answer", "Rome", "Rome"),
+        ("rover", "chains", "3", "3"),
+        ("univg_r1", "grounding", [10, 10, 30, 30], "(10,10),(30,30)"),
+    ],
+)
+def test_an_answer_without_its_tags_earns_nothing_as_in_the_release(rollout, preset, slot, gold, said):
+    reward = build(Reward, rewards_of(preset)[slot])
+    assert reward(rollout(gold, f"<think>So.</think><answer>{said}</answer>")) == 1.0
+    for untagged in (said, f"<think>So.</think>{said}", f"<think>So.</think>The answer is {said}."):
+        assert reward(rollout(gold, untagged)) == 0.0
