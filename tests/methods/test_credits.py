@@ -60,8 +60,13 @@ def test_ktae_by_hand():
 
 def test_ktae_partial_overlap():
     keys = KTAE().keys([[7, 8], [7, 9]], [[7, 9], [8, 9]])
-    a = tanh((0.0 + information_gain(2, 1, 0, 1)) * (asin(1) - asin(sqrt(0.5)) + tf_gap(2, 1)) / 4)
+    a = tanh((exp(-2) + information_gain(2, 1, 0, 1)) * (asin(1) - asin(sqrt(0.5)) + tf_gap(2, 1)) / 4)
     assert fisher(2, 1, 0, 1) == pytest.approx(1.0) and keys[7] == pytest.approx(a)
+    everywhere = KTAE().keys([[7, 7]], [[7, 8]])[
+        7
+    ]  # no rollout lacks it: only then is p exactly 1 in float32
+    tf = [3.0 * n / (n + k) for n, k in ((1.0, 2.0), (0.5, 2.0))]
+    assert everywhere == pytest.approx(0.0) and tf[0] > tf[1]
 
 
 def tf_gap(right, wrong):

@@ -3,7 +3,7 @@
 import pytest
 
 from vlrl.methods.papers.ikea import Ikea, IkeaBalance
-from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS, TRANSCRIPT
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Group, Prompt, Rollout, Row
 
@@ -43,6 +43,17 @@ def test_released_values(times, right, wrong):
 )
 def test_malformed_is_minus_one_even_where_it_is_correct(text):
     assert Ikea().value(rollout(text, True)) == -1.0
+
+
+def test_a_passage_with_a_tag_in_other_brackets_is_malformed_as_in_the_release():
+    # qa_em.py looks for "search)" in the whole conversation, passages included
+    said = rollout(searched(1), True)
+    for passage, pays in (
+        ("Rome is in Italy (research: Reed).", 1.4),
+        ("Rome (research) is in Italy.", -1.0),
+    ):
+        TRANSCRIPT.set(said, said.text.replace("</search>", f"</search><information>{passage}</information>"))
+        assert Ikea().value(said) == pytest.approx(pays, abs=1e-12)
 
 
 def test_calls_of_another_tool_cost_as_searches_do():

@@ -94,9 +94,9 @@ def test_the_pieces_require_each_other():
 
 
 def test_correct_from_which_outcome_on():
-    g = contrast((0.5, 1.0), (0.0,))
-    assert BONUS(g) == [0.8, 1.3, 0.0]
-    assert TGrpoTemporalBonus(correct_at=None)(g) == [0.5, 1.3, 0.0]  # the reward's own: 1
+    g = contrast((0.1, 0.5, 1.0), (0.0,))  # as in the release, 0.1 itself is not above 0.1
+    assert BONUS(g) == [0.1, 0.8, 1.3, 0.0]
+    assert TGrpoTemporalBonus(correct_at=None)(g) == [0.1, 0.5, 1.3, 0.0]  # the reward's own: 1
 
 
 def test_frames_are_permuted_and_nothing_else():

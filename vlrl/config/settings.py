@@ -21,7 +21,8 @@ _MOST = {
 @dataclass(frozen=True)
 class Optimizer:
     """AdamW and its schedule. `warmup` counts optimizer steps; below 1 it is a share of all of them, as the
-    ratios of OpenRLHF, verl and transformers. `max_grad_norm` 0 switches clipping off."""
+    ratios of OpenRLHF, verl and transformers, in which the first update of a warm-up has a rate of 0; here it
+    has `lr` / `warmup`. `max_grad_norm` 0 switches clipping off."""
 
     kind: Literal["adamw", "adamw_8bit", "paged_adamw", "paged_adamw_8bit", "sgd"] = "adamw"
     lr: float = 1e-6

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlrl.methods.core.select import SelectedRows
-from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS
+from vlrl.plugins.episodes import ACTIONS, EPISODE_END, INVALID_ACTIONS, TRANSCRIPT
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import RewardShaping, Select
 from vlrl.types import Group, Rollout, Row
@@ -36,9 +36,9 @@ class Ikea(RewardShaping):
             1 + max(0, bonus - step n)          if correct
             wrong_searched if n > 0 else 0      otherwise
 
-    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, or a turn that neither searches
-    nor answers. Correct: the row's outcome. `call` "<tool_call>" counts the calls of another tool in place of
-    searches.
+    Malformed: no thought (`<think>`, `</think>`), a tag in other brackets, in a passage too ("(research)"),
+    or a turn that neither searches nor answers. Correct: the row's outcome. `call` "<tool_call>" counts the
+    calls of another tool in place of searches.
     Paper: Huang et al. 2025 (IKEA), arXiv:2505.07596, sec. 3 (knowledge-boundary-aware reward); values of the
     released qa_em.py: 0.6, 0.4, 0.2, 0 for 0, 1, 2, 3 searches, and 0.05. Edge: the last of `max_turns` turns
     is never malformed, nor is a cut one that ends the episode; a search that found nothing counts.
@@ -49,7 +49,7 @@ class Ikea(RewardShaping):
     wrong_searched: float = 0.05
     malformed: float = -1.0
     call: str = "<search>"
-    requires = (ACTIONS, EPISODE_END, INVALID_ACTIONS)
+    requires = (ACTIONS, EPISODE_END, INVALID_ACTIONS, TRANSCRIPT)
 
     def __post_init__(self) -> None:
         if self.bonus < 0 or self.step < 0:
@@ -80,11 +80,12 @@ def told_invalid(rollout: Rollout) -> int:
 
 
 def well_formed(rollout: Rollout) -> bool:
-    """Whether there is a thought, no tag has other brackets, and every turn searches or answers."""
+    """Whether there is a thought, no tag has other brackets, in the replies neither, and every turn searches
+    or answers."""
     text = rollout.text
     thinks = "<think>" in text and "</think>" in text
     acts = not told_invalid(rollout) and (EPISODE_END[rollout] != "done" or "</answer>" in text)
-    return thinks and acts and not _WRONG_TAG.search(text)
+    return thinks and acts and not _WRONG_TAG.search(TRANSCRIPT.get(rollout, text))
 
 
 @register("ikea.balance")

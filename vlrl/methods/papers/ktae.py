@@ -24,14 +24,16 @@ class KTAE(TokenCredit):
     """KTAE's token-level advantage: A_{i,t} = A_i + scale * key(token),  key = 2 sigmoid((F + IG) x / 2) - 1,
     per group and token id.
 
-        F = exp(-2 p), Fisher's exact p of the table (present, absent) x (correct, wrong); 0 if p = 1
+        F = exp(-2 p), Fisher's exact p of the table (present, absent) x (correct, wrong); 0 for a token that
+            every rollout has
         IG: the information gain in bits
         x = asin sqrt(share of correct rollouts with it) - asin sqrt(share of wrong ones)
             + tf_c / (tf_w + e) - tf_w / (tf_c + e)
 
     tf is the BM25-saturated frequency of the token on its side (k1 2, b 0.5), e = 1e-5. Paper: Sun et al.
-    2025 (KTAE), arXiv:2505.16826, eq. 4-9, as in the released code; end-of-sequence and padding tokens (there
-    a fixed id) have key 0. Edge: a group that is all correct or all wrong keeps its advantages.
+    2025 (KTAE), arXiv:2505.16826, eq. 4-9, as in the released code, whose test p != 1 finds such tokens alone
+    (other p of 1 are sums of float32 there); end-of-sequence and padding tokens (there a fixed id) have key
+    0. Edge: a group that is all correct or all wrong keeps its advantages.
     """
 
     scale: float = 1.0
@@ -57,7 +59,7 @@ class KTAE(TokenCredit):
             a, b = presence[0][token], presence[1][token]
             c, d = len(correct) - a, len(wrong) - b
             p = fisher(a, b, c, d)
-            strength = (math.exp(-2 * p) if p < 1 else 0.0) + information_gain(a, b, c, d)
+            strength = (math.exp(-2 * p) if c or d else 0.0) + information_gain(a, b, c, d)
             frequency = [counter[token] / total for counter, total in zip(counts, totals)]
             tf = [3.0 * v / (v + k) for v, k in zip(frequency, saturation)]
             x = math.asin(math.sqrt(a / len(correct))) - math.asin(math.sqrt(b / len(wrong)))

@@ -102,11 +102,11 @@ class TGrpo(Independent):
 
 
 def is_correct(rollout: Rollout, correct_at: float | None) -> bool:
-    """Whether the outcome reaches `correct_at`; None: that of the outcome's reward."""
+    """Whether the outcome is above `correct_at`; None: whether it reaches that of its reward."""
     return (
         rollout.correct
         if correct_at is None
-        else rollout.outcome is not None and rollout.outcome >= correct_at
+        else rollout.outcome is not None and rollout.outcome > correct_at
     )
 
 
@@ -115,9 +115,9 @@ def is_correct(rollout: Rollout, correct_at: float | None) -> bool:
 class TGrpoTemporalBonus(RewardShaping):
     """T-GRPO's temporal bonus: where p >= mu * p~, r_i + alpha for each correct ordered rollout.
 
-    p and p~ are the mean outcomes of ordered and shuffled rollouts. A rollout is correct from an outcome of
-    `correct_at` on (None: that of the outcome's reward). CONTRAST of the group has p, p~ and the condition,
-    for metric `t_grpo.contrast`.
+    p and p~ are the mean outcomes of ordered and shuffled rollouts. A rollout is correct with an outcome
+    above `correct_at` (None: from that of the outcome's reward on). CONTRAST of the group has p, p~ and the
+    condition, for metric `t_grpo.contrast`.
     Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 1-2; released code: mu 0.8, alpha 0.3, correct
     above 0.1. Edge: both accuracies 0: the condition holds, and no rollout is correct. Groups without
     shuffled rollouts keep their rewards.
@@ -149,9 +149,9 @@ class TGrpoLengthReward(RewardShaping):
     """Video-R1's length reward: r_i + bonus for correct rollouts of `low` to `high` tokens, where at least
     two rollouts of the group are correct.
 
-    A rollout is correct from an outcome of `correct_at` on (None: that of the outcome's reward). Shuffled
-    rollouts are left out. Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 3; released code: 0.2,
-    320 to 512 tokens, correct above 0.1.
+    A rollout is correct with an outcome above `correct_at` (None: from that of the outcome's reward on).
+    Shuffled rollouts are left out. Paper: Feng et al. 2025 (Video-R1), arXiv:2503.21776, eq. 3; released
+    code: 0.2, 320 to 512 tokens, correct above 0.1.
     """
 
     bonus: float = 0.2
