@@ -1,5 +1,7 @@
 """The plug-ins give what the functions give: every setting of a plug-in reaches its function."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from functional_kit import as_lists, groups, inputs
@@ -132,6 +134,18 @@ def test_aggregations(config, mode, settings):
     x = inputs()
     own = build(LossAggregation, config).weights(x, Denominators(tokens=40.0, sequences=9.0, groups=3.0))
     assert torch.equal(own, F.aggregation_weights(x.mask_BT, mode, tokens=40.0, sequences=9.0, **settings))
+
+
+def test_prompt_mean_is_the_token_mean_of_a_device_with_one_group():
+    """TRL's bnpo: each device has a group; tokens 3 + 1 and 2, losses 1 each but 5 in the second group: (4 /
+    4 + 10 / 2) / 2; a third group of the step lies in another micro-batch."""
+    mask_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
+    x = SimpleNamespace(mask_BT=mask_BT, group_B=torch.tensor([0, 0, 1]))
+    loss_BT = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [5.0, 5.0, 0.0]])
+    for count, expected in ((2.0, 3.0), (3.0, 2.0)):
+        totals = Denominators(tokens=6.0, sequences=3.0, groups=count)
+        weights = build(LossAggregation, {"name": "prompt_mean"}).weights(x, totals)
+        assert (weights * loss_BT * mask_BT).sum().item() == pytest.approx(expected)
 
 
 ADVANTAGES = [

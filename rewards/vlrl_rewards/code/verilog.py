@@ -190,7 +190,10 @@ def _resets(golden: Golden, toggles: str) -> list[str]:
     for size in range(1, len(by_name) + 1):
         for names in combinations(by_name, size):
             for chosen in product(*(by_name[name] for name in names)):
-                on = " ".join(f"{name}_in = {int(level == 1)};" for name, level, _ in chosen)
+                # as the release (verify.py:190-203): beside one that waits for the clock, the others are only
+                # taken back
+                held = [reset for reset in chosen if reset[2]] or chosen
+                on = " ".join(f"{name}_in = {int(level == 1)};" for name, level, _ in held)
                 off = " ".join(f"{name}_in = {int(level != 1)};" for name, level, _ in chosen)
                 hold = toggles if any(sync for _, _, sync in chosen) else ""
                 pulses.append(f"{on} #10; {hold} {off}")

@@ -114,6 +114,22 @@ def test_the_testbench_drives_what_the_release_drives():
     assert bench_of(two, "t", Stimulus(2, 3), "mark").count("repeat (2)") == 4  # and a, b, both
 
 
+def test_beside_a_reset_with_the_clock_another_is_only_taken_back():
+    """verify.py:190-203 of the release: an asynchronous reset of the same combination is never set."""
+    golden = Golden(
+        "", (("c", 1), ("a", 1), ("b", 1)), (("y", 1),), ("c", True), (("a", 1, True), ("b", 0, False))
+    )
+    pulses = [
+        line.strip() for line in bench_of(golden, "t", Stimulus(2, 3), "mark").split("\n") if "#10;" in line
+    ]
+    clock = "c_in = ~c_in; #10; c_in = ~c_in; #10;"
+    assert pulses == [
+        f"a_in = 1; #10; {clock} a_in = 0;",
+        "b_in = 0; #10;  b_in = 1;",
+        f"a_in = 1; #10; {clock} a_in = 0; b_in = 1;",
+    ]
+
+
 def test_golds_as_json_and_by_name():
     wanted = goldens_in(GOLD)
     assert goldens_in(json.dumps(GOLD)) == goldens_in({"answer": GOLD}) == wanted

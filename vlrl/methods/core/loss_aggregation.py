@@ -3,6 +3,7 @@
 token_mean      every token counts the same (DAPO)
 token_sum       the sum over tokens, without a divisor
 sequence_mean   every rollout counts the same (GRPO)
+prompt_mean     every prompt counts the same, and every token within it (TRL's bnpo, a group a device)
 constant        a divisor that does not depend on lengths (Dr.GRPO)
 
 Rollouts without trained tokens count nowhere.
@@ -58,6 +59,23 @@ class SequenceMean(LossAggregation):
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
         return functional.aggregation_weights(
             x.mask_BT, "sequence_mean", sequences=loss_denominators.sequences
+        )
+
+
+@register("prompt_mean")
+@dataclass(frozen=True)
+class PromptMean(LossAggregation):
+    """The mean over prompts of the mean over all tokens of a prompt's rollouts: 1 / (tokens of the prompt *
+    prompts) a token.
+
+    Paper: Khatri et al. 2025 (ScaleRL), arXiv:2510.13786, sec. 3.2. TRL's loss_type "bnpo" is this where a
+    device's batch is one group (huggingface/trl @ 23a635ed, grpo_trainer.py:932, the token mean of the batch,
+    averaged over devices and accumulation steps).
+    """
+
+    def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
+        return functional.aggregation_weights(
+            x.mask_BT, "prompt_mean", prompts=loss_denominators.groups, group_B=x.group_B
         )
 
 
