@@ -110,6 +110,19 @@ def test_a_critic_model_has_an_optimizer_of_its_own():
     assert torch.cat(gradients).norm() == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_a_critic_models_coefficient_scales_its_gradient():
+    norms = []
+    for coef in (1.0, 0.1):
+        fields = ["updates=1", f"coef={coef}", "max_grad_norm=1e4"]
+        made = text_run(
+            ["methods/open_reasoner_zero"],
+            ["group_filters=null", *(f"callbacks.critic.{field}" for field in fields)],
+        )
+        steps(made, 1)
+        norms.append(torch.cat([p.grad.flatten() for p in value_model(made).parameters()]).norm())
+    assert norms[0] > 0.02 and norms[1] == pytest.approx(norms[0] / 10, rel=1e-4)
+
+
 def test_critic_state_survives():
     made = text_run(["methods/ppo"])
     steps(made, 1)

@@ -261,6 +261,7 @@ class CriticModel(Callback):
     Attributes:
         mean: Of a value loss: over all "tokens" (verl), or over the tokens of each rollout and then over
             rollouts ("sequences", OpenRLHF).
+        coef: Factor on the loss, which the clip of the norm sees (open_instruct's vf_coef).
         betas, weight_decay, max_grad_norm: Of its AdamW, as `optimizer` has them for the policy.
     """
 
@@ -270,6 +271,7 @@ class CriticModel(Callback):
     epochs: int = 1
     clip: float = 0.0
     mean: Literal["tokens", "sequences"] = "tokens"
+    coef: float = 1.0
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
@@ -330,7 +332,7 @@ class CriticModel(Callback):
                 p.grad = (
                     torch.zeros_like(p) if p.grad is None else p.grad
                 )  # a rank without a picture, or without a rollout
-                p.grad = run.sum_tensor(p.grad) / all_items
+                p.grad = run.sum_tensor(p.grad) * (self.coef / all_items)
             nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
             optimizer.step()
             count += items
