@@ -54,6 +54,7 @@ def test_config_builds(name):
         assert phase.train and phase.objective.policy_loss is not None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])
 def test_method_presets_say_where_they_come_from(name):
     about = load([name]).tree.get("about", {})
