@@ -46,9 +46,9 @@ def undisturbed(tmp_path_factory):
         *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGUSR1)),
     ],
 )
-def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, tmp_path, how):
+def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, warm, tmp_path, how):
     run = tmp_path / "run"
-    process = start(run, STEPS, SEEN)
+    process = start(run, STEPS, SEEN, **({"python": warm} if how == STOP_FILE else {}))
     wait_for(lambda: steps_of(run) >= 3, process)
     process.send_signal(how) if how != STOP_FILE else (run / STOP_FILE).write_text("")
     _, said = process.communicate(timeout=60)
@@ -75,7 +75,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, second):
+def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(warm, tmp_path, second):
     run, folder = tmp_path / "run", tmp_path / "trouble"
     folder.mkdir()
     seconds = 60 if second else 3
@@ -87,7 +87,9 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
     wait_for((folder / "sleep-reward.seen").exists, process)
     if second:
         env = {**ENVIRONMENT, "TROUBLE": str(tmp_path)}
-        other = start(run, *TROUBLE, words=["--resume"], env=env)  # a second start beside the first
+        other = start(
+            run, *TROUBLE, words=["--resume"], python=warm, env=env
+        )  # a second start beside the first
         _, refused = other.communicate(timeout=150)
         assert (
             other.returncode == 73
