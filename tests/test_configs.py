@@ -69,6 +69,7 @@ def unnamed(spec: Any) -> bool:
     return isinstance(spec, Mapping) and "name" not in spec
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])
 def test_method_presets_stand_on_a_task_of_the_users_own(name):
     own = ["data.train.mine.name=jsonl", "rewards.mine.name=verify"]
@@ -76,6 +77,7 @@ def test_method_presets_stand_on_a_task_of_the_users_own(name):
     assert not {slot for phase in config.phases for slot in nameless(config.phase(phase))}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith("methods/")])
 def test_method_presets_say_where_they_come_from(name):
     about = load([name]).tree.get("about", {})

@@ -88,6 +88,7 @@ def settings_of(preset: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_a_preset_of_released_code_rests_on_its_trainer(preset):
     config, about = load([preset]), about_of(preset)
@@ -105,6 +106,7 @@ def test_a_preset_of_released_code_rests_on_its_trainer(preset):
         assert value is not None, f"{preset}: {path} is neither the trainer's nor the preset's"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_where_samples_are_hot_or_cold_the_temperature_of_log_probs_is_stated(preset):
     """TRL before 0.16, OpenRLHF before 0.6.2 and VLM-R1 sample at a temperature and train at 1."""
@@ -114,6 +116,7 @@ def test_where_samples_are_hot_or_cold_the_temperature_of_log_probs_is_stated(pr
         assert "logp_temperature" in tree, f"{preset}: say logp_temperature, with its source"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_no_setting_is_that_of_another_paper(preset):
     """A preset that extends another paper's takes its mechanism, not the values of its script. Where nothing
@@ -128,6 +131,7 @@ def test_no_setting_is_that_of_another_paper(preset):
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_a_critic_has_as_many_updates_as_its_policy(preset):
     config = load([preset])
@@ -153,6 +157,7 @@ def own_values_of(preset: str) -> dict[str, str]:
     return {path: origin for path, origin in found.items() if "base/trainers/" not in origin}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_a_phase_that_imitates_states_its_own_optimizer(preset):
     """It is another script, of another trainer: what it leaves out would be the rate, the momentum, the
@@ -171,6 +176,7 @@ def is_ours(path: str, ours: dict[str, str]) -> bool:
     return any(path == key or path.startswith(f"{key}.") for key in ours)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_every_setting_has_a_source(preset):
     """A source names its place: a file, a section, the script; or says that the value has no effect."""
@@ -193,6 +199,7 @@ def test_every_setting_has_a_source(preset):
             )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_every_weight_of_a_reward_has_a_source(preset):
     """The weights are part of the objective, but for 1, which is what a reward has by itself."""
@@ -206,6 +213,7 @@ def test_every_weight_of_a_reward_has_a_source(preset):
 BESIDE = {"soft_overlong": "factor", "laser_2": "bonus"}  # what shapes by length: the field of its size
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_a_length_penalty_states_its_factor(preset):
     """What it is beside: 1 and 0, or 1 and -1, where it weighs half as much."""
@@ -220,6 +228,7 @@ EXPERIMENTS = sorted(f"experiments/{path.stem}" for path in (ROOT / "experiments
 REAL_SIZE = [name for name in EXPERIMENTS if not name.endswith("_lab")]  # the lab has its own optimizer
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [*PRESETS, *REAL_SIZE])
 def test_a_warm_up_of_verl_counts_whole_steps(name):
     """verl moves its schedule once a step (verl/workers/fsdp_workers.py, update_actor), and `warmup` counts
@@ -234,6 +243,7 @@ def test_a_warm_up_of_verl_counts_whole_steps(name):
         assert warmup < 1 or warmup % updates == 0, f"{name}: warmup {warmup} is no whole steps of {updates}"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_at_most_two_settings_are_ours(preset):
     ours = about_of(preset).get("ours") or {}

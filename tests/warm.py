@@ -45,13 +45,13 @@ def warm_python(folder: Path) -> Iterator[str]:
         yield str(program)
     finally:
         server.stdin.close()
-        server.wait(timeout=60)
+        server.wait(timeout=300)
 
 
 def ask(address: str, arguments: list[str]) -> int:
     """Run one process with this one's streams, folder and environment; gives back its exit code."""
     with socket.socket(socket.AF_UNIX) as server:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 500
         while server.connect_ex(address):  # the server is still importing
             if time.monotonic() > deadline:
                 raise SystemExit("the server of warm processes does not answer")

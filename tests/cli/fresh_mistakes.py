@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "a model fetched by a wrong name": (["fetch", "llama"], ["llama", "smollm2"]),
 }  # fmt: skip
 
-LIMIT = 60  # seconds of one command
+LIMIT = 200  # seconds of one command
 REWARDS = """
 from dataclasses import dataclass
 from vlrl.plugins.registry import register

@@ -112,7 +112,7 @@ def test_a_reader_that_closes_the_pipe_ends_a_command_quietly(words):
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "vlrl", *words], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120
+        [sys.executable, "-m", "vlrl", *words], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=300
     )
     os.close(writing)
     assert done.stderr == "" and done.returncode == 1

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from vlrl.cli.schema import config_schema, json_type
-from vlrl.config import folders
+from vlrl.config import SLOTS, folders
 from vlrl.config.yaml import read_file
 
 jsonschema = pytest.importorskip(
@@ -21,9 +21,7 @@ OTHER = ("accelerate", "deepspeed", "launch", "eval")  # no configs of runs
 
 @pytest.fixture(scope="module")
 def validator():
-    found = config_schema()
-    jsonschema.Draft202012Validator.check_schema(found)
-    return jsonschema.Draft202012Validator(found)
+    return jsonschema.Draft202012Validator(config_schema())
 
 
 CONFIGS = [
@@ -33,6 +31,25 @@ CONFIGS = [
 
 def test_there_are_configs():
     assert len(CONFIGS) > 300
+
+
+PARTS = sorted({"", "phase", "source", *SLOTS.values()})
+
+
+def parts():
+    """The schema's definitions by name, and the rest: checking the whole takes long."""
+    whole = config_schema()
+    return whole["$defs"] | {"": whole | {"$defs": {}}}
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_is_a_json_schema(name):
+    jsonschema.Draft202012Validator.check_schema(parts()[name])
+
+
+def test_the_parts_are_the_whole():
+    assert sorted(parts()) == PARTS
 
 
 @pytest.mark.sweep

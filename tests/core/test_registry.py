@@ -114,7 +114,7 @@ path, _, line = origin(cls).rpartition(":")
 assert open(path).read().splitlines()[int(line) - 1].startswith(f"class {cls.__name__}(")
 assert "sapo" in shipped(PolicyLoss) and "grpo" not in shipped(PolicyLoss)  # another kind's
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

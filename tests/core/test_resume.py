@@ -84,9 +84,9 @@ def test_killed_at_random_moments_and_resumed(undisturbed, warm, tmp_path, kills
     folder = tmp_path / "killed"
     pick = random.Random(time.time_ns())
     for kill in range(kills):
-        process = start(folder, *(["--resume"] if kill else []))
+        process = start(folder, *(["--resume"] if kill else []), python=warm)
         lines = min(pick.randrange(1, 5) + 3 * kill, 8)
-        deadline = time.time() + 120
+        deadline = time.time() + 400
         while time.time() < deadline and process.poll() is None:
             done = len(metrics_of(folder).splitlines()) if (folder / "metrics.jsonl").exists() else 0
             if done >= lines:

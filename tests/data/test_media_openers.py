@@ -228,7 +228,7 @@ def test_nothing_outside_the_root_is_touched(tmp_path):
     (root / "good.mp4").write_bytes(movie())
     Image.new("RGB", (9, 9)).save(root / "good.png")
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(root)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", WATCHED, str(root)], capture_output=True, text=True, timeout=300, check=True
     )
     lines = set(done.stdout.splitlines())
     loaded = {"loaded good.mp4 parse_video", "loaded good.png parse_image", "loaded link.mp4 parse_video"}

@@ -57,8 +57,8 @@ def test_bad_rows_are_named_and_good_ones_used_once(tmp_path, warm):
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIG | {"output": str(run), "data": {"train": {"rows": rows}}}))
 
-    process = start(file)
-    deadline = time.time() + 240
+    process = start(file, python=warm)
+    deadline = time.time() + 400
     while process.poll() is None and time.time() < deadline and len(lines_of(run / "metrics.jsonl")) < 7:
         time.sleep(0.05)
     assert process.poll() is None, process.communicate()[1].decode()[-2000:]

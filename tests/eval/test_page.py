@@ -177,7 +177,7 @@ def test_a_real_browser_sorts_filters_and_opens_an_item(runs, tmp_path):
         )
     )
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
-    dumped = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
+    dumped = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     told = json.loads(Told(dumped).text)
     assert told["title"] == "A and B · vlrl eval"  # nothing that a model wrote was run
     assert (

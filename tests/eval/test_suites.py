@@ -79,6 +79,7 @@ def test_gold_answers_score_everything(name, fixture_data):
     assert graded.interval.low <= graded.interval.value <= graded.interval.high
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", params(n for n in suite_names() if "vlrl" in load_suite(n).built))
 @pytest.mark.parametrize(
     "response",

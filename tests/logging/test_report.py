@@ -192,7 +192,7 @@ def test_a_real_browser_runs_the_page_and_nothing_of_the_models(run_folder, tmp_
     path = render_report(run_folder)
     profile = tmp_path_factory.mktemp("profile")
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
-    dumped = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    dumped = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     dom = Dom(dumped)
     assert dom.find("title")[0][2] != "owned"
     assert (
@@ -218,7 +218,7 @@ def test_a_real_browser_runs_no_script_without_the_nonce(run_folder, tmp_path):
         page = tmp_path / f"{i}.html"
         page.write_text(render_report(run_folder).read_text().replace("</main>", markup + "</main>"))
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()]
-        dom = Dom(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+        dom = Dom(subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout)
         assert dom.find("title")[0][2] != "owned", markup
         assert dom.find("output", id="shown")[0][2] == "64 rollouts in 32 groups, page 1 of 6"
 

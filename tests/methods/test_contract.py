@@ -153,6 +153,7 @@ def total(plugin, x):
 LOSSES = [(stage, name) for stage in (S.PolicyLoss, S.LossTerm) for name in names(stage)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), LOSSES, ids=label)
 def test_losses_are_finite_and_ignore_padding(stage, name):
     plugin = make(stage, name)
@@ -172,6 +173,7 @@ def test_losses_are_finite_and_ignore_padding(stage, name):
     assert torch.allclose(loss, wide_loss, atol=1e-10) and torch.allclose(grad, wide_grad[:, :5], atol=1e-10)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), LOSSES, ids=label)
 def test_losses_add_up_over_micro_batches(stage, name):
     plugin = make(stage, name)
@@ -184,6 +186,7 @@ def test_losses_add_up_over_micro_batches(stage, name):
     assert torch.allclose(grad, torch.cat([halves[0][1], halves[1][1]]), atol=1e-10)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), LOSSES, ids=label)
 def test_losses_read_what_they_declare(stage, name):
     plugin = make(stage, name)
@@ -311,6 +314,7 @@ def test_token_credits(name):
     assert all(isinstance(a, (int, float)) and abs(a) < 1e6 for row in values for a in row)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
 def test_a_plugin_is_its_frozen_config_and_an_explicit_state(stage, name):
     plugin = make(stage, name)
@@ -339,6 +343,7 @@ def plain(value):
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
 def test_state_survives_a_checkpoint(stage, name, tmp_path):
     plugin = make(stage, name)
@@ -349,6 +354,7 @@ def test_state_survives_a_checkpoint(stage, name, tmp_path):
     assert plain(again.state_dict()) == plain(state) and again == plugin
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
 def test_metrics_change_nothing(stage, name):
     plugin = make(stage, name)
@@ -367,6 +373,7 @@ def test_metrics_change_nothing(stage, name):
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("stage", "name"), ALL, ids=label)
 def test_what_a_plugin_declares(stage, name):
     plugin = make(stage, name)

@@ -26,6 +26,7 @@ def row_of(preset):
     return next(row for row in script().listed() if row["id"] == preset.removeprefix("methods/"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", PRESETS)
 def test_counts_are_those_of_the_preset(preset):
     row, own, inherited = row_of(preset), {"script": 0, "ours_count": 0, "unsourced": 0}, {}
@@ -46,6 +47,7 @@ def test_counts_are_those_of_the_preset(preset):
     assert int(row["values"]) == sum(own.values()) + sum(inherited.values())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", CODE)
 def test_released_code_leaves_us_two_settings(preset):
     """Of the objective, the sampling and the optimizer, outside phases that have a test of their own."""

@@ -61,6 +61,7 @@ def test_which_losses_need_a_ratio():
     assert all(acts_at_ratio_one({"name": name}) for name in acting)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_loss_of_the_ratio_ships_with_several_updates_of_a_batch(preset):
     for tree in phases(preset):

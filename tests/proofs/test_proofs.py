@@ -41,6 +41,7 @@ def test_every_proof_is_that_of_a_preset():
     assert [f"methods/{path.stem}" for path in sorted(FOLDER.glob("*.yaml"))] == PROVEN
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_states_kind_task_and_proof(preset):
     about = about_of(preset)
@@ -50,6 +51,7 @@ def test_preset_states_kind_task_and_proof(preset):
         assert preset in PROVEN, "tests/proofs: observe, direction, off"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", PROVEN)
 def test_every_proof_knows_its_direction(preset):
     proof = proof_of(preset)

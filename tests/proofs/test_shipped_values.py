@@ -49,6 +49,7 @@ def changed(preset: str) -> list[str]:
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("preset", PROVEN)
 def test_a_proof_keeps_the_values_that_ship(preset):
     proof = proof_of(preset)

@@ -40,9 +40,9 @@ def config(output, *more):
     return load(CONFIGS, [*WORDS, f"output={output}", *more])
 
 
-def start(output, *more, words=(), **options):
+def start(output, *more, words=(), python=sys.executable, **options):
     """`vlrl train` in a process of its own; `words` are its options, such as --resume."""
-    command = [sys.executable, "-m", "vlrl", "train", *CONFIGS, *WORDS, f"output={output}", *more, *words]
+    command = [python, "-m", "vlrl", "train", *CONFIGS, *WORDS, f"output={output}", *more, *words]
     kept = {
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,

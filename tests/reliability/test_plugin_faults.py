@@ -340,6 +340,6 @@ def test_a_command_whose_plugin_exits_has_failed(tmp_path):
         f"plugins=[{file}, {ROOT / 'tests' / 'distributed' / 'hash_reward.py'}]",
         "data.train={mine: {name: source_that_exits}}",
     ]
-    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1, done.stderr[-2000:]
     assert done.stderr.count("\n") == 1 and f"{file}:11 called exit(0)" in done.stderr

@@ -23,7 +23,7 @@ TROUBLE = [
 SEEN = "watch.checkpoint_every=1000"  # no checkpoint but that of the signal
 
 
-def wait_for(condition, process, seconds=150):
+def wait_for(condition, process, seconds=400):
     deadline = time.time() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -46,12 +46,12 @@ def undisturbed(tmp_path_factory):
         *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGUSR1)),
     ],
 )
-def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, tmp_path, how):
+def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, warm, tmp_path, how):
     run = tmp_path / "run"
-    process = start(run, STEPS, SEEN)
+    process = start(run, STEPS, SEEN, **({"python": warm} if how == STOP_FILE else {}))
     wait_for(lambda: steps_of(run) >= 3, process)
     process.send_signal(how) if how != STOP_FILE else (run / STOP_FILE).write_text("")
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 75, said
     last = [line for line in said.splitlines() if line.startswith("vlrl: ")][-1]
     step = steps_of(run)
@@ -75,7 +75,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturb
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, second):
+def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(warm, tmp_path, second):
     run, folder = tmp_path / "run", tmp_path / "trouble"
     folder.mkdir()
     seconds = 60 if second else 3
@@ -87,8 +87,10 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
     wait_for((folder / "sleep-reward.seen").exists, process)
     if second:
         env = {**ENVIRONMENT, "TROUBLE": str(tmp_path)}
-        other = start(run, *TROUBLE, words=["--resume"], env=env)  # a second start beside the first
-        _, refused = other.communicate(timeout=150)
+        other = start(
+            run, *TROUBLE, words=["--resume"], python=warm, env=env
+        )  # a second start beside the first
+        _, refused = other.communicate(timeout=400)
         assert (
             other.returncode == 73
             and f"in use by pid {process.pid}" in refused
@@ -100,7 +102,7 @@ def test_a_step_that_hangs_is_ended_by_a_second_signal_or_by_the_time(tmp_path, 
         time.sleep(1.5)
         assert process.poll() is None  # the first one waits for the step
         process.send_signal(second)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=200)
     assert process.returncode == 128 + signal.SIGTERM and time.time() - begun < seconds + 40
     why = (
         "SIGTERM arrived again"
@@ -120,7 +122,7 @@ def test_signals_are_what_they_were_after_the_run_and_twins_count_once(tmp_path,
         assert request.asked() == ""
         signal.raise_signal(signal.SIGUSR1)
         signal.raise_signal(signal.SIGUSR1)  # from a terminal and from the launcher
-        deadline = time.time() + 5
+        deadline = time.time() + 60
         while not request.asked() and time.time() < deadline:
             time.sleep(0.01)
         assert request.asked() == "SIGUSR1"
