@@ -119,7 +119,7 @@ def test_a_critic_models_coefficient_scales_its_gradient():
             ["group_filters=null", *(f"callbacks.critic.{field}" for field in fields)],
         )
         steps(made, 1)
-        norms.append(torch.cat([p.grad.flatten() for p in value_model(made).parameters()]).norm())
+        norms.append(float(torch.cat([p.grad.flatten() for p in value_model(made).parameters()]).norm()))
     assert norms[0] > 0.02 and norms[1] == pytest.approx(norms[0] / 10, rel=1e-4)
 
 
