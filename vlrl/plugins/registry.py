@@ -267,6 +267,21 @@ def _is_finite(value: Any) -> bool:
     return all(map(_is_finite, value)) if isinstance(value, (tuple, list)) else True
 
 
+@cache
+def hints_of(cls: Any) -> dict[str, Any]:
+    """The types of a class's attributes, evaluated once."""
+    return get_type_hints(cls)
+
+
+@cache
+def _adapter(cls: Any, key: str) -> Any:
+    """What checks the values of a field. It is the field's and not its type's: `int | str` and `str | int`
+    are equal but take different values."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(hints_of(cls)[key], config=ConfigDict(arbitrary_types_allowed=True))
+
+
 def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Construct a dataclass from plain values: unknown or missing keys and wrong types are ConfigErrors;
     numbers are coerced.
@@ -274,7 +289,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     Numbers are finite, except in the fields that the class names in `unbounded` (words of one text), where
     infinity means that there is no bound.
     """
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]  # T is a dataclass, which no annotation can say
     for key in values:
@@ -283,8 +298,8 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
                 f"{where}.{key}: unknown field of "
                 f"{getattr(cls, 'name', cls.__name__)!r}.{suggest(key, fields)}"
             )
-    hints = get_type_hints(cls)
-    settings = ConfigDict(arbitrary_types_allowed=True)
+    owner: Any = cls  # a type of a TypeVar is not hashable for mypy
+    hints = hints_of(owner)
     kwargs: dict[str, Any] = {}
     for key, value in values.items():
         hint = hints[key]
@@ -302,9 +317,7 @@ def make(cls: type[T], values: Mapping[str, Any], where: str) -> T:
                 )
             else:
                 kwargs[key] = (
-                    value
-                    if nested and value is not None
-                    else TypeAdapter(hint, config=settings).validate_python(value)
+                    value if nested and value is not None else _adapter(owner, key).validate_python(value)
                 )
         except (ValidationError, RecursionError) as error:
             raise ConfigError(f"{where}.{key}: {_invalid(value, hint, error)}") from None
