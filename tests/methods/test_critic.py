@@ -123,6 +123,13 @@ def test_a_critic_models_coefficient_scales_its_gradient():
     assert norms[0] > 0.02 and norms[1] == pytest.approx(norms[0] / 10, rel=1e-4)
 
 
+def test_primes_process_model_has_no_decay_beside_the_policys():
+    """PRIME-RL/PRIME @ 18ad596f, verl/trainer/config/ppo_trainer.yaml:154, fsdp_workers.py:928-931."""
+    made = text_run(["methods/prime"])
+    (group,) = made.callbacks["prime"].state.optimizer.param_groups
+    assert (group["weight_decay"], made.settings.optimizer.weight_decay) == (0.0, 0.01)
+
+
 def test_critic_state_survives():
     made = text_run(["methods/ppo"])
     steps(made, 1)

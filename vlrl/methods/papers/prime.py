@@ -133,9 +133,9 @@ class PrimeModel(Callback):
 
         L = CE( sigma(beta sum_t q_t), o ),   o in [0, 1] the outcome, as graded
 
-    `updates` updates on parts of the groups, AdamW with the policy's weight decay, gradients clipped at
-    `clip`. The step's rewards are those from before them (`prime_model.update=after` of the released script,
-    which takes those of a part after the updates on earlier parts).
+    `updates` updates on parts of the groups, AdamW without weight decay, gradients clipped at `clip`. The
+    step's rewards are those from before them (`prime_model.update=after` of the released script, which takes
+    those of a part after the updates on earlier parts).
     Paper: Cui et al. 2025 (PRIME), arXiv:2502.01456, eq. 4; run_prime_main.sh: beta 0.05, lr 1e-6, clip 10,
     256 of 1024 rollouts an update. Groups are whole: at most as many updates as groups.
     Memory: a second model of the policy's size with its optimizer. Logs the loss and the share of rollouts
@@ -164,10 +164,8 @@ class PrimeModel(Callback):
                 "allow; train all weights, under DDP"
             )
         self.state.module = implicit_model(run)
-        decay = run.settings.optimizer.weight_decay
-        self.state.optimizer = torch.optim.AdamW(
-            self.state.module.parameters(), lr=self.lr, weight_decay=decay
-        )
+        # training/verl/trainer/config/ppo_trainer.yaml:154: 0, where the policy has 0.01
+        self.state.optimizer = torch.optim.AdamW(self.state.module.parameters(), lr=self.lr, weight_decay=0.0)
 
     def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, tuple[float, float]]:
         own = [
