@@ -413,6 +413,7 @@ EXEMPT = {  # rewards that cannot be audited, and why
     "cross_vote": "it compares two views of a question; a single rollout scores 0",
     "bmas": "it compares embeddings of a run's policy; without a run there are none",
     "wordiness": "it only takes away, from long and from repetitive responses; a short one loses nothing",
+    "squad": "it pays the last of several answers, as the releases do whose grade it is",
     "action_share": "it reads the turns of an episode, which the environment's loop writes down",
     "referee_score": "it reads a score that the rollout strategy asks for, not the response",
     "written_reward": "it runs a program that a callback writes, over the states of an episode",
