@@ -181,8 +181,9 @@ UNREAD = {"model_type": "phi4_multimodal", "text_config": {}, "vision_config": {
 @pytest.mark.parametrize("family", ["text", "qwen2_5_vl"])
 def test_a_model_with_towers_that_no_family_reads_is_refused_by_name(folder, family):
     told = (
-        r"^policy.model: '.*' holds a model of type 'phi4_multimodal', which no family reads, and 'text' would "
-        r"train it without its other parts \(audio_config, vision_config\); use a model of one of these types: .*"
+        r"^policy.model: '.*' holds a model of type 'phi4_multimodal', which no family reads, and "
+        r"'text' would train it without its other parts \(audio_config, vision_config\); use a model of "
+        r"one of these types: .*"
         r"qwen2_5_vl.*; or a language model$"
     )
     with pytest.raises(ConfigError, match=told):

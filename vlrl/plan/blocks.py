@@ -108,4 +108,4 @@ def tower_width(vision: Any) -> Width | None:
 
 def tower_depth(vision: Any) -> int:
     """Number of layers of a vision tower; 0 for one of convolutions."""
-    return int(getattr(vision, "depth", None) or getattr(vision, "num_hidden_layers", 0))
+    return next((int(n) for name in ("depth", "num_hidden_layers") if (n := getattr(vision, name, 0))), 0)

@@ -167,21 +167,20 @@ class WeightLoader:
         reload.finalize_layerwise_reload(model, self.model_runner.model_config)
         return [module for module in model.modules() if id(module) not in stay]
 
-    def _pack(self, modules: Iterable[Any]) -> None:
-        """What a reload leaves out of layers that it has loaded."""
-        for module in modules:
-            # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it
-            # computes from a repacked copy.
+    def _pack(self, loaded: Iterable[Any]) -> None:
+        """What a reload leaves out, once: of the head in any case, of experts among the `loaded` modules."""
+        # A head that is tied to the embedding gets no weights of its own in a reload, whole or in part, and
+        # on a CPU it computes from a repacked copy. Packing leaves its weight as it is.
+        for module in self.model_runner.get_model().modules():
             if (
                 type(module).__name__ == "ParallelLMHead"
-                and getattr(module, "quant_method", None) is not None
+                and method_of(module) == "UnquantizedEmbeddingMethod"
             ):
-                module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
-            # vLLM 0.32 packs experts for its kernel on a CPU at the first load alone.
-            kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
-            if kernel is not None and module.w13_weight.device.type == "cpu":
-                kernel.fused_experts.process_weights_after_loading(module)
+        # vLLM 0.32 packs experts for its kernel on a CPU at the first load alone; those it rounds, at each.
+        for module in loaded:
+            if method_of(module) == "UnquantizedFusedMoEMethod" and module.w13_weight.device.type == "cpu":
+                module.quant_method.moe_kernel.fused_experts.process_weights_after_loading(module)
 
     def vlrl_adapter(self, number: int) -> tuple[int, list[str]]:
         """How many modules an adapter is bound to, and the adapter's modules that the model lacks (of several
@@ -198,6 +197,12 @@ class WeightLoader:
     def vlrl_load_some(self, weights: Any) -> None:
         """Load (name, tensor) pairs into the model as it is; the other weights stay."""
         self.model_runner.get_model().load_weights(weights)
+
+
+def method_of(module: Any) -> str:
+    """The class of vLLM's that says how a layer multiplies; "" for other modules."""
+    method = getattr(module, "quant_method", None)
+    return "" if method is None else type(method).__name__
 
 
 class ReplicaClients:
