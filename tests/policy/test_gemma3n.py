@@ -17,6 +17,7 @@ from vlrl.plan.setup import Assumed, picture_of, processor_of
 from vlrl.plan.shape import model_config
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy, tree_attention
+from vlrl.policy.sharding import model_from_state
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.types import MediaError
 
@@ -162,6 +163,8 @@ def test_a_saved_folder_tells_its_tower_again_and_again(tmp_path: Path) -> None:
         held = json.loads((tmp_path / turn / "config.json").read_text(encoding="utf-8"))
         assert held["vision_config"]["model_args"] == wanted
         policy = policy_of("gemma3n", model=str(tmp_path / turn), tiny=None)
+    model_from_state(policy.model.state_dict(), policy.model, "sdpa")  # what FSDP2 gathers
+    assert policy.model.config.vision_config.model_args == wanted
 
 
 @needs_timm
