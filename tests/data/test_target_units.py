@@ -35,7 +35,7 @@ CASES = [  # source, fields, reward
 ]
 UNITS = {"qwen2_5_vl": "seen", "qwen2_5_omni": "seen", "qwen3_omni_moe": "per_mille"}
 UNITS |= dict.fromkeys(("qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), "per_mille")
-UNITS |= dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "gemma3", "gemma4"), "per_mille")
+UNITS |= dict.fromkeys(("glm4v", "glm4v_moe", "glm46v", "gemma3", "gemma3n", "gemma4"), "per_mille")
 UNITS |= dict.fromkeys(("internvl", "mistral3", "ovis2", "minicpmv4_6"), "per_mille")
 UNITS |= dict.fromkeys(("llava_onevision", "smolvlm", "lfm2_vl", "kimi_k25"), "unit")
 FAMILIES = tuple(UNITS)

@@ -1,4 +1,4 @@
-"""Rollouts in 8 bits: what is refused, and what vLLM is told."""
+"""Rollouts in 8 bits: what is refused, what vLLM is told, and its products after each sync."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from vlrl.config import load
 from vlrl.engine.vllm.common import ONLINE, Quantization, check_quantization, check_rounded
 from vlrl.engine.vllm.inprocess import VLLM
 from vlrl.engine.vllm.server import VLLMServer
+from vlrl.engine.vllm.weights import WeightLoader
 from vlrl.plugins.registry import ConfigError, build
 from vlrl.policy import Family, Policy
 from vlrl.trainer.plan import Plan
@@ -115,3 +116,98 @@ def test_the_correction_is_set(words: list[str], weights: list[str]) -> None:
 def test_both_engines_have_the_field() -> None:
     for engine in (VLLM, VLLMServer):
         assert {field.name: field.default for field in fields(engine)}["quantization"] == ""
+
+
+# --- the real vLLM (CPU build) against the rounding by hand ---------------------------------------------
+
+
+def in_fp8(values: torch.Tensor) -> torch.Tensor:
+    """Rounded to float8_e4m3fn with a scale for each row: weights by output channel, inputs by token."""
+    scale = values.float().abs().amax(-1, keepdim=True) / 448.0
+    return (values.float() / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+def distances(policy: Policy, engine: VLLM) -> dict[str, float]:
+    """Relative distance of vLLM's products from those by hand with the trainer's present weights."""
+    modules = dict(engine.core.collective_rpc("vlrl_model")[0].named_modules())
+    own = {name: p.detach().bfloat16() for name, p in policy.model.named_parameters()}
+    x = torch.randn(3, 128, generator=torch.Generator().manual_seed(2)).bfloat16()
+    wanted = {"lm_head": x.float() @ own["model.embed_tokens.weight"].float().T}
+    for layer in ("model.layers.0.", "model.layers.1."):
+        for fused, parts in {"self_attn.qkv": "qkv", "mlp.gate_up": ("gate", "up")}.items():
+            place = fused.partition(".")[0]
+            weight = torch.cat([own[f"{layer}{place}.{part}_proj.weight"] for part in parts])
+            wanted[f"{layer}{fused}_proj"] = in_fp8(x) @ in_fp8(weight).T
+    found = {name: modules[name].quant_method.apply(modules[name], x).float() for name in wanted}
+    return {
+        name: float((found[name][:, : one.shape[1]] - one).norm() / one.norm())
+        for name, one in wanted.items()
+    }
+
+
+@pytest.mark.vllm
+def test_every_sync_rounds_the_present_weights_once() -> None:
+    """All of the model, and some of it: a layer, and the embedding that the head is tied to."""
+    pytest.importorskip("vllm")
+    torch.set_num_threads(1)
+    policy, generator = text(), torch.Generator().manual_seed(1)
+    core = policy.model.model
+    engine = VLLM(quantization="fp8", dtype="bfloat16", max_model_len=256, options={"max_num_seqs": 4})
+    engine.attach(policy)
+
+    def move(*modules: torch.nn.Module) -> None:
+        with torch.no_grad():
+            for parameter in (p for module in modules for p in module.parameters()):
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        policy.version += 1
+
+    try:
+        assert max(distances(policy, engine).values()) < 0.01, "at the start"
+        move(policy.model)
+        assert min(distances(policy, engine).values()) > 0.3, "the engine has the old weights"
+        engine.sync(policy)
+        assert max(distances(policy, engine).values()) < 0.01, "after all were sent"
+        policy.model.requires_grad_(False)
+        changed = (core.layers[1].self_attn.requires_grad_(True), core.embed_tokens.requires_grad_(True))
+        move(*changed)
+        sent = engine.counters["sync_bytes"]
+        before = distances(policy, engine)
+        assert {n for n, d in before.items() if d > 0.3} == {"lm_head", "model.layers.1.self_attn.qkv_proj"}
+        engine.sync(policy)
+        assert 0 < engine.counters["sync_bytes"] - sent < 0.6 * sent
+        assert max(distances(policy, engine).values()) < 0.01, "after some were sent"
+    finally:
+        engine.close()
+
+
+def test_nothing_is_packed_twice() -> None:
+    """Experts that vLLM rounds are packed by its reload; the others by ours, and the head in any case."""
+    packed: list[str] = []
+
+    class Kernel:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.fused_experts = self
+
+        def process_weights_after_loading(self, layer: Any) -> None:
+            packed.append(self.name)
+
+    def layer(kind: str, method: str, name: str) -> Any:
+        made = type(kind, (torch.nn.Module,), {})()
+        made.quant_method = type(method, (Kernel,), {})(name)
+        made.quant_method.moe_kernel = Kernel(name)
+        made.w13_weight = torch.zeros(1)
+        return made
+
+    layers = [
+        layer("RoutedExperts", "UnquantizedFusedMoEMethod", "experts"),
+        layer("RoutedExperts", "Int8OnlineMoEMethod", "rounded experts"),
+        layer("ParallelLMHead", "UnquantizedEmbeddingMethod", "head"),
+        layer("ParallelLMHead", "Fp8PtpcOnlineLinearMethod", "rounded head"),
+    ]
+    worker = WeightLoader()
+    worker.model_runner = SimpleNamespace(get_model=lambda: torch.nn.ModuleList(layers))
+    worker._pack(layers)
+    assert packed == ["head", "experts"]
+    worker._pack([])
+    assert packed == ["head", "experts", "head"]

@@ -59,7 +59,8 @@ def saved(name: str, layers: int, vision_layers: int, dtype: str, kind: str = ""
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    ("name", "kind"), [("text", "qwen2"), ("text", "qwen3"), ("text", "llama"), ("qwen2_5_vl", "")]
+    ("name", "kind"),
+    [("text", "qwen2"), ("text", "qwen3"), ("text", "llama"), ("qwen2_5_vl", ""), ("gemma3n", "")],
 )
 def test_a_decoder_layer_saves_what_the_formula_says(name: str, kind: str, dtype: str) -> None:
     less, _ = saved(name, 2, 1, dtype, kind)
@@ -68,7 +69,8 @@ def test_a_decoder_layer_saves_what_the_formula_says(name: str, kind: str, dtype
     wanted = tokens * (
         saved_per_token(text_width(policy.model.config.get_text_config()), size) + tokens * size
     )  # and the mask, of one row
-    assert abs((more - less) / wanted - 1) < 0.02
+    # the formula is of a layer with keys of its own, which the third one of Gemma 3n has not
+    assert -0.05 * (name == "gemma3n") - 0.02 < (more - less) / wanted - 1 < 0.02
 
 
 def tower_rows(policy: Policy) -> int:

@@ -30,7 +30,8 @@ def modalities(spec: str) -> tuple[str, ...]:
     if not family.is_multimodal:
         return ("text",)
     lacking = {"video"} if not family.video_token else set()
-    lacking |= {"audio", "all"} if not family.audio_token else set()
+    lacking |= {"audio"} if not family.audio_token else set()
+    lacking |= {"all"} if lacking else set()
     return tuple(kind for kind in PROMPTS if kind not in lacking)
 
 
@@ -65,6 +66,7 @@ for _spec in VISION:
 
 MODELS = {
     "gemma3": "Gemma 3 4B to 27B",
+    "gemma3n": "Gemma 3n E2B, E4B",
     "gemma4": "Gemma 4 E2B, E4B",
     "glm46v": "GLM-4.6V-Flash",
     "glm4v": "GLM-4.1V-Thinking",
@@ -130,9 +132,13 @@ release or from a folder of its own, and saved as such a folder; the talker, whi
 MiniCPM-V 4.6 numbers the pictures of a prompt, and its videos; the number is written where a medium stands,
 so that each is still processed once. Its pixel bounds hold for pictures of sides up to 16 : 1.
 
-Not there: Gemma 3n (its tower is timm's MobileNet-V5, a package that nothing here needs, and it has an audio
-tower of its own), MiniCPM-V 4.7, other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as
-an output. A model with a tower that no family reads is refused by the fields of its config.json, for a hub id
+Gemma 3n needs timm, whose MobileNet-V5 is its vision tower (`pip install vlrl[timm]`). A sound of any length
+up to 30 s takes 188 embeddings there. It is heard alone: transformers fills up several sounds of a prompt to
+the longest, and the last frames of the others then differ. LoRA leaves out `altup.correction_coefs`, whose
+weight the model reads in training without calling the layer.
+
+Not there: MiniCPM-V 4.7, other models that hear (Qwen2-Audio, Voxtral, Phi-4-multimodal), speech as an
+output. A model with a tower that no family reads is refused by the fields of its config.json, for a hub id
 when it is loaded; `text` refuses it too, since it would train the language model alone.
 
 """

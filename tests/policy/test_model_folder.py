@@ -175,19 +175,22 @@ def of_type(folder, **config):
     return {"model": str(folder)}
 
 
-UNREAD = {"model_type": "gemma3n", "text_config": {}, "vision_config": {}, "audio_config": {}}
+UNREAD = {"model_type": "phi4_multimodal", "text_config": {}, "vision_config": {}, "audio_config": {}}
 
 
 @pytest.mark.parametrize("family", ["text", "qwen2_5_vl"])
 def test_a_model_with_towers_that_no_family_reads_is_refused_by_name(folder, family):
     told = (
-        r"^policy.model: '.*' holds a model of type 'gemma3n', which no family reads, and 'text' would train "
-        r"it without its other parts \(audio_config, vision_config\); use a model of one of these types: .*"
+        r"^policy.model: '.*' holds a model of type 'phi4_multimodal', which no family reads, and "
+        r"'text' would train it without its other parts \(audio_config, vision_config\); use a model of "
+        r"one of these types: .*"
         r"qwen2_5_vl.*; or a language model$"
     )
     with pytest.raises(ConfigError, match=told):
         build(Family, {"name": family, **of_type(folder, **UNREAD)}, "policy")
-    with pytest.raises(ConfigError, match=r"^--model .*: holds a model of type 'gemma3n', which no family"):
+    with pytest.raises(
+        ConfigError, match=r"^--model .*: holds a model of type 'phi4_multimodal', which no family"
+    ):
         policy_spec(str(folder))
 
 
@@ -219,7 +222,9 @@ def test_a_hub_ids_type_is_looked_at_before_its_weights(monkeypatch, tmp_path):
     of_type(snapshot, **UNREAD)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     family = build(Family, {"name": "text", "model": "a/b"}, "policy")
-    with pytest.raises(ConfigError, match="policy.model: 'a/b' holds a model of type 'gemma3n', which no"):
+    with pytest.raises(
+        ConfigError, match="policy.model: 'a/b' holds a model of type 'phi4_multimodal', which no"
+    ):
         family.load()
 
 

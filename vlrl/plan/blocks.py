@@ -78,7 +78,7 @@ def saved_per_token(width: Width, size: int, rank: int = 0) -> float:
 def checkpoint_per_token(width: Width, size: int) -> float:
     """Bytes that a layer saves per token if it is recomputed: its input. Towers without a float32 residual
     stream keep it in the products' type."""
-    return width.hidden * (FLOAT if width.saves.float_residual else size)
+    return width.saves.streams * width.hidden * (FLOAT if width.saves.float_residual else size)
 
 
 def text_width(text: Any) -> Width:
@@ -96,14 +96,16 @@ def text_width(text: Any) -> Width:
     )
 
 
-def tower_width(vision: Any) -> Width:
-    """The widths of a vision tower's layers, from its transformers config."""
-    heads = getattr(vision, "num_heads", None) or vision.num_attention_heads
+def tower_width(vision: Any) -> Width | None:
+    """The widths of a vision tower's layers, from its transformers config; None for one of convolutions."""
+    heads = getattr(vision, "num_heads", None) or getattr(vision, "num_attention_heads", None)
+    if heads is None:
+        return None
     hidden = getattr(vision, "embed_dim", None) or vision.hidden_size
     inner = getattr(vision, "intermediate_size", None) or int(hidden * vision.mlp_ratio)
     return Width(hidden, hidden, hidden, inner, heads, saved_tensors().get(vision.model_type, SIGLIP))
 
 
 def tower_depth(vision: Any) -> int:
-    """Number of layers of a vision tower."""
-    return getattr(vision, "depth", None) or vision.num_hidden_layers
+    """Number of layers of a vision tower; 0 for one of convolutions."""
+    return next((int(n) for name in ("depth", "num_hidden_layers") if (n := getattr(vision, name, 0))), 0)

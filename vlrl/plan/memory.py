@@ -28,6 +28,8 @@ class MicroBatch:
     media_tokens: int = 0
     masked: bool = True
     patches_of_largest: int = 0  # of the largest medium: towers attend within one
+    saved: int = 0  # numbers of a tower of convolutions, and with checkpointing
+    saved_inputs: int = 0
     sequence: int = 1
 
     @property
@@ -123,19 +125,17 @@ def head_backward_bytes(scored: int, chunk: int, vocabulary: int, size: int, hea
 def tower_bytes(shape: ModelShape, micro: MicroBatch, checkpointing: bool) -> float:
     """Bytes of the vision tower and its projector; 0 if nothing in them is trained, because then nothing
     needs a gradient."""
-    if (
-        shape.tower is None
-        or not micro.patches
-        or not (shape.trained_by_part.get("vision") or shape.trained_by_part.get("projector"))
+    if not micro.media_tokens or not (
+        shape.trained_by_part.get("vision") or shape.trained_by_part.get("projector")
     ):
         return 0.0
-    tower = (
-        layers_bytes(shape.tower, shape.tower_layers, micro.patches, shape.size, checkpointing)
-        if shape.trained_by_part.get("vision")
-        else 0.0
-    )
-    merged = 3 * shape.tower_merge * shape.tower.hidden + shape.text.hidden
-    return tower + micro.media_tokens * merged * shape.size
+    if shape.tower:
+        tower = layers_bytes(shape.tower, shape.tower_layers, micro.patches, shape.size, checkpointing)
+    else:
+        tower = float(shape.size * (micro.saved_inputs if checkpointing else micro.saved))
+    merged = 3 * shape.tower_merge * (shape.tower or shape.text).hidden + shape.text.hidden
+    trained = tower if shape.trained_by_part.get("vision") else 0.0
+    return trained + micro.media_tokens * merged * shape.size
 
 
 def cast_bytes(shape: ModelShape, keeps_casts: bool) -> float:

@@ -58,6 +58,7 @@ class ModelShape:
     tower: Width | None
     tower_layers: int
     tower_merge: int
+    layers_without_keys: int = 0
 
     @property
     def parameters(self) -> int:
@@ -67,7 +68,7 @@ class ModelShape:
     @property
     def kv_per_token(self) -> float:
         """Bytes of keys and values of one token in all layers, in the products' type."""
-        return 2.0 * self.layers * self.text.keys * self.size
+        return 2.0 * (self.layers - self.layers_without_keys) * self.text.keys * self.size
 
 
 class MetaPolicy:
@@ -158,6 +159,7 @@ def shape_of(family: Family, trainable: Trainable, keep_frozen_in_float32: bool 
         tower=tower_width(vision) if vision is not None else None,
         tower_layers=tower_depth(vision) if vision is not None else 0,
         tower_merge=getattr(vision, "spatial_merge_size", 1) ** 2 if vision is not None else 1,
+        layers_without_keys=getattr(text, "num_kv_shared_layers", 0),
     )
 
 

@@ -70,14 +70,16 @@ def group_forward(shape: ModelShape, work: Workload) -> tuple[float, float, floa
 def tower_forward(shape: ModelShape, work: Workload) -> float:
     """FLOPs of the vision tower for a prompt's pictures. All of its attention counts as full, also where some
     layers attend within windows."""
-    if shape.tower is None or not work.pictures:
+    if not work.pictures:
         return 0.0
     patches = work.pictures * work.picture.patches
     projector = 2.0 * shape.parts.get("projector", 0) * work.media_tokens
-    return (
+    layers = (
         forward_flops(shape.tower, shape.tower_layers, patches, float(patches * work.picture.largest))
-        + projector
+        if shape.tower
+        else work.pictures * work.picture.flops
     )
+    return layers + projector
 
 
 def step_flops(shape: ModelShape, work: Workload, checkpointing: bool) -> StepFlops:

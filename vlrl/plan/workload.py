@@ -84,6 +84,8 @@ def longest_micro_batch(shape: ModelShape, work: Workload) -> MicroBatch:
         media_tokens=groups * media,
         masked=packed and work.group > 1 and work.dense,
         patches_of_largest=work.picture.largest,
+        saved=groups * work.pictures * work.picture.saved,
+        saved_inputs=groups * work.pictures * work.picture.saved_inputs,
         sequence=work.sequence,
     )
 

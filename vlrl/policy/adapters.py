@@ -26,10 +26,14 @@ ADAPTER = "adapter"
 PARTS = {
     "projector": re.compile(
         r"\bvisual\.(merger|merger_list|deepstack_merger_list)\b|multi_modal_projector|\bconnector\b|image_newline"
-        r"|\bmm_projector\b|\bembed_vision\b|visual_embeddings_table|^(\w+\.)*model\.merger\b"
+        r"|\bmm_projector\b|\bembed_(vision|audio)\b|visual_embeddings_table|^(\w+\.)*model\.merger\b"
     ),
     "vision": re.compile(r"\bvisual\b|vision_tower|vision_model|\baudio_tower\b"),
 }
+
+
+# layers that transformers does not call in training: it reads their weight, past an adapter
+READ_BY_WEIGHT = re.compile(r"\baltup\.correction_coefs$")
 
 
 def part_of(name: str) -> str:
@@ -58,7 +62,11 @@ def attach_lora(model: Any, options: Mapping[str, Any], parts: tuple[str, ...], 
     of_kind = is_norm if kind == "LNTuningConfig" else is_linear
     head = model.get_output_embeddings()
     layers = [name for name, module in model.named_modules() if of_kind(module) and module is not head]
-    chosen = [name for name in layers if part_of(name) in parts and re.search(targets, name)]
+    chosen = [
+        name
+        for name in layers
+        if part_of(name) in parts and re.search(targets, name) and not READ_BY_WEIGHT.search(name)
+    ]
     if not chosen:
         what = "norm" if of_kind is is_norm else "linear layer"
         raise ConfigError(

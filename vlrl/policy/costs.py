@@ -9,11 +9,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class PictureCost:
     """What a picture costs: `tokens` of the prompt, `patches` rows of the vision tower, of which `largest`
-    attend to each other."""
+    attend to each other. A tower of convolutions has no rows: `flops` of a forward pass, and the numbers that
+    it saves for the backward pass, `saved` and, with checkpointing, `saved_inputs`."""
 
     tokens: int = 0
     patches: int = 0
     largest: int = 0
+    flops: float = 0.0
+    saved: int = 0
+    saved_inputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class SavedTensors:
     qk_norm: int = 0
     fused: bool = False
     float_residual: bool = True
+    streams: int = 1  # hidden states that a layer is given
 
     @property
     def attention(self) -> int:

@@ -62,8 +62,11 @@ class Family(Stage):
     bidirectional_images: ClassVar[bool] = False
     # "module:function" that vLLM's workers call with their model, so that it computes what the trainer's does
     engine_patch: ClassVar[str] = ""
+    # True: a token whose embedding is zero has no gradient, so rows are not filled up with the padding token
+    fills_with_eos: ClassVar[bool] = False
     # why engines that run vLLM refuse the family: what differs there from the trainer
     vllm_problem: ClassVar[str] = ""
+    projects_sounds: ClassVar[bool] = False  # a sound's tower has a projector beside it, as a picture's has
     vllm_video_problem: ClassVar[str] = ""  # the same, of rows that show a video
     no_sequence_parallel: ClassVar[str] = ""  # why its rows cannot be cut into slices over ranks, if so
     # of layers, by transformers' model type; a decoder is as Llama's, a tower as SigLIP's without an entry
@@ -368,7 +371,8 @@ def inner_width(text: Any) -> int:
     """The width of a layer's MLP that a token goes through: in a mixture, that of its experts together."""
     each, top = getattr(text, "moe_intermediate_size", None), getattr(text, "num_experts_per_tok", None)
     if not (each and top):
-        return text.intermediate_size
+        widths = text.intermediate_size
+        return max(widths) if isinstance(widths, (list, tuple)) else widths  # Gemma 3n: a list, by layer
     shared = getattr(text, "shared_expert_intermediate_size", None) or each * (
         getattr(text, "n_shared_experts", None) or 0
     )

@@ -255,12 +255,13 @@ class Policy:
         packed = self.packed and (
             self._rows_share_no_pairs or self._packing_is_cheaper(prompts, prompt_B, ids, roots)
         )
-        layout = build_layout(
-            prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], self.pad_id, packed, roots
-        ).to(self.device)
+        fill = self.eos_id if self.family.fills_with_eos else self.pad_id
+        layout = build_layout(prompts, prompt_B, ids, scored, batch.ids_BT.shape[1], fill, packed, roots).to(
+            self.device
+        )
         group = joint_group() if self.runs_slices else None
         if group is not None:
-            layout = padded(layout, group, self.pad_id)
+            layout = padded(layout, group, fill)
             verify_same(layout, group)
         shown = layout.media
         unique = list({f.key: f for f in shown}.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any, cast
 
 from vlrl.policy.adapters import has_adapter
@@ -93,6 +93,25 @@ def _gather_zero3(engine: Any) -> Iterator[None]:
             offload._register_deepspeed_module(offload.module)
 
 
+def whole_shares(parameter: Any, layer: Any = None) -> AbstractContextManager[None]:
+    """Inside, this parameter is whole where ZeRO-3 has spread it, and so are the adapters of its `layer`. A
+    collective."""
+    if not hasattr(parameter, "ds_id"):
+        return nullcontext()
+    import deepspeed
+
+    beside = [p for name, p in layer.named_parameters() if "lora_" in name] if layer is not None else []
+    gathered: AbstractContextManager[None] = deepspeed.zero.GatheredParameters([parameter, *beside])
+    return gathered
+
+
+def whole(tensor: Tensor, gather: bool = True) -> Tensor:
+    """A tensor of which ranks may hold shares (FSDP2), made whole if `gather`: a collective."""
+    return (
+        cast(Tensor, cast(Any, tensor).full_tensor()) if gather and hasattr(tensor, "full_tensor") else tensor
+    )
+
+
 def unsharded_copy(module: nn.Module, model: Any, attn_implementation: str) -> Any:
     """An unsharded copy, on every rank, of the transformers model inside a module that FSDP2 has sharded."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -111,7 +130,8 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     inner = base(model)
     attention = inner.config.get_text_config()._attn_implementation
     with without_zero3_init():
-        fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
+        config = copy.deepcopy(inner.config)  # timm writes into the arguments of a tower
+        fresh = type(inner)._from_config(config, attn_implementation=attn_implementation)
     # the names that it is saved under
     fresh._weight_conversions = getattr(inner, "_weight_conversions", None)
     for one in (inner, fresh):  # the constructor wrote into a config that both may share

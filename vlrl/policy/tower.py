@@ -10,6 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from vlrl.policy.adapters import part_of
@@ -17,6 +18,8 @@ from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.encoder import LRUCache
 from vlrl.policy.family import Family, base
 from vlrl.services.lazy import Tensor, nn, torch
+
+TIMM = "TimmWrapperModel"  # transformers' class of towers that are no list of layers
 
 
 class FrozenWeights:
@@ -80,9 +83,8 @@ class MediaEncoder:
             tower = self._number_of([*frozen["vision"], *frozen["projector"]])
             return [self._embeds(model, f"{tower}/{medium.key}", medium) for medium in features]
         tower = self._number_of(frozen["vision"])
-        # a sound's tower ends in its projection: all of it is frozen
         return [
-            (self._embeds if medium.kind == "audio" else self._projected)(
+            (self._projected if self._is_projected(medium) else self._embeds)(
                 model, f"{tower}/{medium.key}", medium
             )
             for medium in features
@@ -92,6 +94,11 @@ class MediaEncoder:
         """Empty the cache."""
         self.cache.clear()
         self._towers.clear()
+
+    def _is_projected(self, medium: Features) -> bool:
+        """Whether a medium passes the projector: a sound's tower may end in its projection, all of it
+        frozen."""
+        return medium.kind != "audio" or self.family.projects_sounds
 
     def _embeds(self, model: nn.Module, key: str, medium: Features) -> MediaEmbeds:
         def encode() -> tuple[Tensor, ...]:
@@ -224,15 +231,27 @@ def without_tower(model: nn.Module, inputs: Sequence[Tensor]) -> Iterator[None]:
         for m in outermost(model, "projector", in_lists=False)
     ]
     layers = outermost(model, "vision", in_lists=True)
+    convolutions = [m for m in outermost(model, "vision", in_lists=False) if type(m).__name__ == TIMM]
     for layer in layers:
         layer.__dict__["forward"] = pass_on
+    for tower in convolutions:
+        tower.__dict__["forward"] = partial(blank_of, inputs[0])
     try:
         yield
     finally:
-        for layer in layers:
-            del layer.__dict__["forward"]
+        for module in (*layers, *convolutions):
+            del module.__dict__["forward"]
         for hook in hooks:
             hook.remove()
+
+
+def blank_of(input_BNC: Tensor, **_: Any) -> Any:
+    """What a tower of convolutions gives, (B, C, N) in its shape alone, where the projector's input is
+    known."""
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    shape: Any = torch.zeros_like(input_BNC.transpose(1, 2))
+    return BaseModelOutputWithPooling(last_hidden_state=shape)
 
 
 def pass_on(hidden_states: Tensor, *_: Any, **__: Any) -> Tensor:

@@ -158,11 +158,6 @@ class VLLMServer(VLLMEngine):
     def setup(self, run: StageContext) -> None:
         super().setup(run)
         if run.ranks > 1:
-            if self.transfer == "nccl":
-                raise ConfigError(
-                    f"engine.transfer: nccl sends the weights of one training process, but {run.ranks} "
-                    "train; use folder"
-                )
             self._check_machines(run)
             self.state.ranks = Ranks(run.rank, run.ranks, run.gather)
         self.attach(run.policy)
@@ -212,8 +207,8 @@ class VLLMServer(VLLMEngine):
             for _, client in state.servers:
                 self._prepare(client)
                 client.post("/update_weight_version", {"new_version": str(state.version)})
-            if self.transfer == "nccl":
-                state.nccl = self._open_nccl(policy)
+        if self.transfer == "nccl":
+            state.nccl = self._open_nccl(policy)
         if ranks.ranks > 1:
             state.watch = ServerMonitor(launched)
             ranks.wait()
@@ -296,6 +291,7 @@ class VLLMServer(VLLMEngine):
             self.counters["sync_bytes"] += state.nccl.send(policy.version, names)
             state.has.sent(policy.model)
             state.version = policy.version
+            state.ranks.wait()
         else:
             old = {*state.weights[:2]}
             self._save(policy, names)
@@ -352,6 +348,8 @@ class VLLMServer(VLLMEngine):
         )
 
     def _open_nccl(self, policy: Any) -> NCCLTransfer:
+        if not self.state.ranks.first:
+            return NCCLTransfer(policy, None, self.host, 0, self.state.ranks.rank)
         clients = [JsonClient(server.url, server.token, attempts=1) for server, _ in self.state.servers]
         workers = [client.get("/get_world_size")["world_size"] for client in clients]
         return NCCLTransfer(policy, ReplicaClients(clients, workers), self.host, free_port(self.host))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,40 +14,62 @@ from typing import Any
 from vlrl.engine.vllm.changes import adapted_layers
 from vlrl.policy.checkpoint_names import checkpoint_name
 from vlrl.policy.experts import has_experts
-from vlrl.policy.sharding import is_main
+from vlrl.policy.sharding import is_main, whole, whole_shares
 from vlrl.services.failures import EngineMismatchError
 from vlrl.services.http import JsonClient
 from vlrl.services.lazy import Tensor, no_grad, torch
 
 
 @no_grad
-def named_weights(model: Any, only: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+def named_weights(
+    model: Any, only: Collection[str] | None = None, gather: bool = False
+) -> Iterator[tuple[str, Tensor]]:
     """(checkpoint name, tensor) of every parameter (of those in `only`), one at a time, without tied heads.
     LoRA deltas are added to a copy of their layer's weight; each expert of a mixture has names of its own.
 
     Other tensors are the policy's own memory: copy them before the next optimizer step (or before the
-    policy's `gather_params` ends).
+    policy's `gather_params` ends). `gather`: a share of a weight is made whole for its turn (a collective).
     """
+    for name, parameter, layer in to_read(model, only):
+        adapters = () if layer is None else adapters_on(layer)
+        with whole_shares(parameter, layer) if gather else nullcontext():
+            weight = whole(parameter.data, gather)
+            for adapter in adapters:
+                delta = whole(layer.get_delta_weight(adapter), gather)
+                weight = weight.float() + delta.float()  # in float32: the engine rounds the sum once
+            if hasattr(parameter, "ds_id") and gather and not adapters:
+                weight = weight.clone()  # DeepSpeed takes the whole weight's memory back
+        yield from by_expert(name, weight)
+
+
+def weight_shapes(model: Any, only: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+    """`named_weights` on the meta device: nothing is gathered or added."""
+    for name, parameter, layer in to_read(model, only):
+        dtype = torch.float32 if layer is not None and adapters_on(layer) else parameter.dtype
+        shape = getattr(parameter, "ds_shape", parameter.shape)
+        yield from by_expert(name, torch.empty(shape, dtype=dtype, device="meta"))
+
+
+def to_read(model: Any, only: Collection[str] | None) -> Iterator[tuple[str, Tensor, Any]]:
+    """(checkpoint name, parameter, PEFT's layer around it or None) of what is sent of a model."""
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     released = checkpoint_name(model)
     adapted = adapted_layers(model)
     for name, parameter in model.named_parameters():
         if "lora_" in name or "modules_to_save.default" in name or (only is not None and name not in only):
             continue
-        weight = parameter.data
-        if name in adapted:
-            layer = adapted[name]
-            for adapter in () if layer.disable_adapters or layer.merged else layer.active_adapters:
-                weight = (
-                    weight.float() + layer.get_delta_weight(adapter).float()
-                )  # in float32: the engine rounds the sum once
         plain = (
             name.removeprefix("base_model.model.")
             .replace(".base_layer", "")
             .replace(".original_module.", ".")
         )
         if plain not in tied:
-            yield from by_expert(released(plain), weight)
+            yield released(plain), parameter, adapted.get(name)
+
+
+def adapters_on(layer: Any) -> Sequence[str]:
+    """The adapters of one of PEFT's layers that act beside its weight."""
+    return () if layer.disable_adapters or layer.merged else layer.active_adapters
 
 
 def by_expert(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -167,21 +190,20 @@ class WeightLoader:
         reload.finalize_layerwise_reload(model, self.model_runner.model_config)
         return [module for module in model.modules() if id(module) not in stay]
 
-    def _pack(self, modules: Iterable[Any]) -> None:
-        """What a reload leaves out of layers that it has loaded."""
-        for module in modules:
-            # A head that is tied to the embedding gets no weights of its own in a reload, and on CPU it
-            # computes from a repacked copy.
+    def _pack(self, loaded: Iterable[Any]) -> None:
+        """What a reload leaves out, once: of the head in any case, of experts among the `loaded` modules."""
+        # A head that is tied to the embedding gets no weights of its own in a reload, whole or in part, and
+        # on a CPU it computes from a repacked copy. Packing leaves its weight as it is.
+        for module in self.model_runner.get_model().modules():
             if (
                 type(module).__name__ == "ParallelLMHead"
-                and getattr(module, "quant_method", None) is not None
+                and method_of(module) == "UnquantizedEmbeddingMethod"
             ):
-                module.__dict__.pop("_already_called_process_weights_after_loading", None)
                 module.quant_method.process_weights_after_loading(module)
-            # vLLM 0.32 packs experts for its kernel on a CPU at the first load alone.
-            kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
-            if kernel is not None and module.w13_weight.device.type == "cpu":
-                kernel.fused_experts.process_weights_after_loading(module)
+        # vLLM 0.32 packs experts for its kernel on a CPU at the first load alone; those it rounds, at each.
+        for module in loaded:
+            if method_of(module) == "UnquantizedFusedMoEMethod" and module.w13_weight.device.type == "cpu":
+                module.quant_method.moe_kernel.fused_experts.process_weights_after_loading(module)
 
     def vlrl_adapter(self, number: int) -> tuple[int, list[str]]:
         """How many modules an adapter is bound to, and the adapter's modules that the model lacks (of several
@@ -198,6 +220,12 @@ class WeightLoader:
     def vlrl_load_some(self, weights: Any) -> None:
         """Load (name, tensor) pairs into the model as it is; the other weights stay."""
         self.model_runner.get_model().load_weights(weights)
+
+
+def method_of(module: Any) -> str:
+    """The class of vLLM's that says how a layer multiplies; "" for other modules."""
+    method = getattr(module, "quant_method", None)
+    return "" if method is None else type(method).__name__
 
 
 class ReplicaClients:
@@ -259,48 +287,53 @@ class PolicyWeightSource:
     def metadata(self) -> list[Any]:
         from vllm.distributed.weight_transfer.base import ParamMeta
 
-        found = [(ParamMeta(name, weight.dtype, tuple(weight.shape)), weight.nbytes) for name, weight in self]
+        shapes = weight_shapes(self.policy.model, self.only)
+        found = [(ParamMeta(name, one.dtype, tuple(one.shape)), one.nbytes) for name, one in shapes]
         self.bytes = sum(size for _, size in found)
         return [meta for meta, _ in found]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return named_weights(self.policy.model, self.only)
+        return named_weights(self.policy.model, self.only, gather=True)
 
 
 class NCCLTransfer:
-    """NCCL broadcast through vLLM 0.32's weight-transfer engines: the trainer is rank 0, the servers' workers
-    follow.
+    """NCCL broadcast through vLLM 0.32's weight-transfer engines: the first training process sends, the
+    servers' workers follow. Others (`rank`) take part where weights are shared over ranks, which makes each
+    whole in its turn; they have no `replicas`.
 
     The group is opened once; `send` is one update. A server that dies breaks it.
     """
 
-    def __init__(self, policy: Any, replicas: ReplicaClients, address: str, port: int) -> None:
+    def __init__(
+        self, policy: Any, replicas: ReplicaClients | None, address: str, port: int, rank: int = 0
+    ) -> None:
         from vllm.distributed.weight_transfer.nccl_engine import (
             NCCLTrainerInitInfo,
             NCCLTrainerWeightTransferEngine,
         )
 
-        info = NCCLTrainerInitInfo(
-            rank=0, master_address=address, master_port=port, world_size=replicas.world_size
-        )
-        self.policy, self.replicas = policy, replicas
+        size = replicas.world_size if replicas else 1
+        info = NCCLTrainerInitInfo(rank=rank, master_address=address, master_port=port, world_size=size)
+        self.replicas = replicas
         self.source = PolicyWeightSource(policy)
         source: Any = self.source  # of vLLM's abstract class, which is not imported at the top
-        self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=replicas, source=source)
+        client: Any = replicas
+        self.sender = NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
 
     def send(self, version: int, only: Collection[str] | None = None) -> int:
-        """Send the parameters in `only` (None: all). Running requests are paused meanwhile; they continue
-        under the new weights, their keys and values recomputed. Returns the bytes sent."""
+        """Send the parameters in `only` (None: all), a collective of the training processes. Running requests
+        are paused meanwhile; they continue under the new weights, their keys and values recomputed. Returns
+        the bytes sent."""
         self.source.only = only
-        self.replicas.post("/pause?mode=keep")
-        with self.policy.gather_params():
-            self.sender.send_weights()
-        for path in (
-            "/reset_prefix_cache?reset_running_requests=true",
-            "/reset_mm_cache",
-            "/reset_encoder_cache",
-        ):
-            self.replicas.post(path)
-        self.replicas.post("/update_weight_version", {"new_version": str(version)})
-        self.replicas.post("/resume")
-        return self.source.bytes
+        self._post("/pause?mode=keep")
+        self.sender.send_weights()
+        self._post("/reset_prefix_cache?reset_running_requests=true")
+        self._post("/reset_mm_cache")
+        self._post("/reset_encoder_cache")
+        self._post("/update_weight_version", {"new_version": str(version)})
+        self._post("/resume")
+        return self.source.bytes if self.replicas else 0
+
+    def _post(self, path: str, body: Any = None) -> None:
+        if self.replicas:
+            self.replicas.post(path, body)

@@ -84,9 +84,7 @@ class Gemma3(VisionFamily):
         return model
 
     def limit_image(self, part: Any, config: Any) -> None:
-        side = part.size["height"]  # pan and scan, which adds crops, is off unless a call asks for it
-        if self.tile_bounds(side)[0] > 1:
-            self.refuse_pixels("min_pixels", f"{self.name!r} shows its tower {side} x {side} pixels")
+        self.keep_one_size(part.size["height"])  # pan and scan, which adds crops, is off unless asked for
 
     def processor_batch(self, media: list[Any]) -> list[Any]:
         return [media]

@@ -16,7 +16,7 @@ from vlrl.plugins.registry import register
 from vlrl.policy.encoded import Features, MediaEmbeds
 from vlrl.policy.families.qwen2_5_vl import QwenVL
 from vlrl.policy.families.sounds import process_sound
-from vlrl.policy.families.vision import Units
+from vlrl.policy.families.vision import Units, with_media
 from vlrl.policy.family import base
 from vlrl.policy.tiny import TEMPLATE, Tiny
 from vlrl.services.lazy import Tensor, nn, torch
@@ -146,10 +146,7 @@ class Omni(QwenVL):
     ) -> tuple[Tensor, Any]:
         core = base(model)
         inputs_BLH = core.get_input_embeddings()(ids_BL)
-        for kind in sorted(set(kinds)):
-            found_NH = torch.cat([e.embeds_NH for e, k in zip(embeds, kinds) if k == kind])
-            places_BL = ids_BL == getattr(core.config, f"{kind}_token_id")
-            inputs_BLH = inputs_BLH.masked_scatter(places_BL[..., None], found_NH.to(inputs_BLH.dtype))
+        inputs_BLH = with_media(core.config, ids_BL, inputs_BLH, embeds, kinds)
         kwargs |= self.deep_inputs(core.config, ids_BL, embeds, kinds)
         kwargs.setdefault("use_cache", kwargs.get("past_key_values") is not None)
         out = core.model(inputs_embeds=inputs_BLH, position_ids=positions, attention_mask=mask, **kwargs)

@@ -148,6 +148,11 @@ class VisionFamily(Family):
             )
         return least, int(min(most, 1 << 30))
 
+    def keep_one_size(self, side: int) -> None:
+        """Check the bounds of a family whose tower sees pictures of `side` x `side` pixels alone."""
+        if self.tile_bounds(side)[0] > 1:
+            self.refuse_pixels("min_pixels", f"{self.name!r} shows its tower {side} x {side} pixels")
+
     def refuse_pixels(self, field: str, reason: str) -> NoReturn:
         """Raise ConfigError for a bound that the processor cannot keep."""
         raise ConfigError(f"policy.{field}: {getattr(self, field)} cannot be kept: {reason}")
@@ -200,7 +205,8 @@ class VisionFamily(Family):
     def process_audio(self, processor: Any, medium: Media) -> Features:
         """One sound through the feature extractor. Raises ConfigError where the family hears none."""
         raise ConfigError(
-            f"policy: {self.name!r} hears no audio; use qwen2_5_omni or qwen3_omni_moe, or rows without audio"
+            f"policy: {self.name!r} hears no audio; use qwen2_5_omni, qwen3_omni_moe or gemma3n, or rows "
+            "without audio"
         )
 
     def process_image(self, processor: Any, medium: Media, single_image: bool) -> Features:
@@ -293,6 +299,17 @@ def decoded_image(medium: Media) -> Any:
     image = medium.load()
     assert not isinstance(image, (Clip, Sound)), f"{medium.key}: expected an image, got a {medium.kind}"
     return image.convert("RGB")
+
+
+def with_media(
+    config: Any, ids_BL: Tensor, inputs_BLH: Tensor, embeds: Sequence[MediaEmbeds], kinds: Sequence[str]
+) -> Tensor:
+    """The inputs of the language model, with media's embeddings in the places of their tokens."""
+    for kind in sorted(set(kinds)):
+        found_NH = torch.cat([e.embeds_NH for e, k in zip(embeds, kinds) if k == kind])
+        places_BL = ids_BL == getattr(config, f"{kind}_token_id")
+        inputs_BLH = inputs_BLH.masked_scatter(places_BL[..., None], found_NH.to(inputs_BLH.dtype))
+    return inputs_BLH
 
 
 def flat_embeds(output: Any) -> Tensor:
