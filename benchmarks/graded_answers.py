@@ -137,19 +137,6 @@ def real_cold(root: Path, steps: int) -> str:
     return str(run(root / "cold", ["experiments/laptop_three"], words)["checkpoint"])
 
 
-def lab_policy(root: Path, model: str, seed: int, steps: int) -> tuple[list[str], list[str]]:
-    """Configs and overrides of the lab's policy, to be paid by something."""
-    return BASE, [*questions(root), *rl(model, seed, steps), "phases.cold_start=null"]
-
-
-def real_policy(root: Path, model: str, seed: int, steps: int) -> tuple[list[str], list[str]]:
-    """Configs and overrides of SmolLM2, to be paid by something."""
-    words = [*real_words(seed, steps, 2000, "train"), f"policy.model={model}", "policy.dtype=bfloat16"]
-    words += ["data.heldout.three={name: gen_easy, ask: [three], split: heldout, count: 64}"]
-    words += ["rewards.number=null", "prompts_per_step=8", "group_size=8", "sampling.temperature=1.0"]
-    return ["experiments/laptop_three"], [*words, "watch.heldout_every=0"]
-
-
 def real_answers(folder: Path, model: str, root: Path, split: str) -> None:
     """A run that samples SmolLM2's questions and learns nothing: where no answer is paid no group is trained
     on."""
@@ -175,8 +162,6 @@ class Task:
         trained: configs of the models' runs, `words` their overrides.
         prompt: the judge's template.
         start, learned: steps of the policy before it is asked, and of its models.
-        policy, paid: (folder, model, seed, steps) to a policy's configs and overrides, and its steps.
-        rule: override that pays it by the rule.
     """
 
     cold: Callable[[Path, int], str]
@@ -187,9 +172,6 @@ class Task:
     prompt: str
     start: int
     learned: int
-    policy: Callable[[Path, str, int, int], tuple[list[str], list[str]]]
-    paid: int
-    rule: str
 
 
 TASKS = {
@@ -202,9 +184,6 @@ TASKS = {
         "{question}\n{answer}",
         COLD,
         LEARNED,
-        lab_policy,
-        40,
-        RULE,
     ),
     "smollm2": Task(
         real_cold,
@@ -219,9 +198,6 @@ TASKS = {
         ASKED,
         3,
         20,
-        real_policy,
-        8,
-        "rewards.rule={name: numeric, weight: %s}",
     ),
 }
 

@@ -1,13 +1,13 @@
 """A policy trained by a scalar reward model, by a process reward model, by a small judge, and by the rule,
 from the same cold start: `python -m benchmarks.reward_models FOLDER [rule] [scalar] [process] [judge] [few]
 [steps] [referee] [lr=3e-4] [cold=105] [learned=400] [models=0,1,2] [pays=rule]
-[seeds=0,1,2] [paid=40] [task=smollm2]`.
+[task=smollm2]`.
 
 The task: sums of three digits, an addition on each line. The models are trained from answers that the cold
 policy sampled to the training questions, from the policy's own weights: the scalar one on pairs of a right
 and a wrong one, the process one on the steps up to the first wrong one, the judge, without the reference, to
 write its verdict on one. `models` are the seeds of their training; with `pays=rule` the models are watched,
-and the rule pays. `seeds` are those of the policies (`seeds=` trains none), `paid` their steps.
+and the rule pays.
 
     rule      the rule alone
     scalar    the scalar model, squashed to 0..1        few     the same, trained on 40 pairs
@@ -17,11 +17,12 @@ and the rule pays. `seeds` are those of the policies (`seeds=` trains none), `pa
 Prints how each model ranks answers of the cold policy to held-out questions, with the 95% interval of a
 bootstrap over questions: all pairs of a right and a wrong one, those that differ in their numbers alone, and
 the steps (and pairs of steps) or verdicts that it gets right. Then, by arm, the held-out accuracy by the
-rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the mean of the
-seeds with its range.
+rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the mean of
+three seeds with its range.
 
 `task=smollm2`: SmolLM2-135M-Instruct (`vlrl fetch smollm2`) after `cold` steps of experiments/laptop_three, a
-sum on each line.
+sum on each line. Its models are trained and measured, and pay no policy: they do not see the examples that
+its prompt begins with.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from benchmarks.graded_answers import TASKS, Task, lines_of, run, sampled, sums
+from benchmarks.graded_answers import BASE, RULE, TASKS, Task, lines_of, questions, rl, run, sampled, sums
 from benchmarks.teachers import QUIET, ranged
 from vlrl.beside.judge import Question, open_judge
 from vlrl.beside.process import open_process_reward_model
@@ -45,7 +46,7 @@ from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.types import Prompt, Row
 
-FEW = 40
+SEEDS, STEPS, FEW = (0, 1, 2), 40, 40
 MODELS = {
     "scalar": "{name: reward_model, squash: sigmoid, model: %s, weight: %s}",
     "process": "{name: step_reward_model, model: %s, weight: %s}",
@@ -268,8 +269,8 @@ def measured(task: Task, arm: str, model: str, unseen: Sequence[dict[str, Any]])
     print(text, flush=True)
 
 
-def shown(arm: str, runs: Sequence[Path], steps: int) -> None:
-    """Print a line of an arm's runs."""
+def shown(arm: str, runs: Sequence[Path]) -> None:
+    """Print a line of an arm's three runs."""
     held: dict[str, list[float]] = {"before": [], "after": []}
     paid: dict[str, list[float]] = {}
     noticed = []
@@ -286,7 +287,7 @@ def shown(arm: str, runs: Sequence[Path], steps: int) -> None:
         lines = (folder / "events.jsonl").read_text().splitlines()
         hacked = [event for event in map(json.loads, lines) if event["kind"] == "judge_hacked"]
         noticed.append("; ".join(f"step {event['step']}: {event['what']}" for event in hacked) or "nothing")
-    cost = statistics.mean(float((folder / "cpu_seconds").read_text()) / steps for folder in runs)
+    cost = statistics.mean(float((folder / "cpu_seconds").read_text()) / STEPS for folder in runs)
     print(f"{arm}: held out " + ", ".join(f"{name} {ranged(values)}" for name, values in held.items()))
     print("  paid: " + "; ".join(f"{name} {ranged(values)}" for name, values in paid.items()))
     if ARMS[arm]:
@@ -300,8 +301,7 @@ def main() -> None:
     given = dict(word.split("=") for word in words if "=" in word)
     task, root = TASKS[given.get("task", "lab")], Path(folder).resolve()
     watched = given.get("pays") == "rule"
-    place = "phases.rl." * (task is TASKS["lab"])
-    rate = [f"{place}optimizer.lr={given['lr']}"] if "lr" in given else []
+    rate = [f"phases.rl.optimizer.lr={given['lr']}"] if "lr" in given else []
     root.mkdir(parents=True, exist_ok=True)
     sums(root)
     model = task.cold(root, int(given.get("cold", task.start)))
@@ -309,9 +309,8 @@ def main() -> None:
     unseen = sampled(task, root / "unseen", model, root, "heldout")
     share = statistics.mean(float(answer["right"]) for answer in answers)
     print(f"{len(answers)} answers of the cold policy, {share:.3f} right", flush=True)
-    seeds = [int(seed) for seed in given.get("seeds", "0,1,2").split(",") if seed]
     for arm in [word for word in words if "=" not in word] or ARMS:
-        kind, more = ARMS[arm], [task.rule % 1.0]
+        kind, more = ARMS[arm], [RULE % 1.0]
         if kind:
             few = arm in ("few", "steps")
             owns = []
@@ -320,15 +319,20 @@ def main() -> None:
                 owns.append(learned(task, root / f"model_{arm}_{name}", kind, model, answers, few, once))
                 measured(task, arm, owns[-1], unseen)
             reward = f"rewards.model={reward_of(kind, owns[0], float(not watched))}"
-            rule = task.rule % float(watched)
-            more = [rule, reward, SENTINEL, "outcome=rule"]  # held-out accuracy is the rule's
-        steps = int(given.get("paid", task.paid))
-        runs = [root / (arm + "_watched" * watched) / f"seed-{seed}" for seed in seeds]
-        for seed, out in zip(seeds, runs, strict=True):
-            configs, own = task.policy(root, model, seed, steps)
-            run(out, configs, [*own, *rate, *more])
-        if runs:
-            shown(arm, runs, steps)
+            more = [
+                RULE % float(watched),
+                reward,
+                SENTINEL,
+                "outcome=rule",
+            ]  # held-out accuracy is the rule's
+        if task is not TASKS["lab"]:
+            continue
+        runs = [root / (arm + "_watched" * watched) / f"seed-{seed}" for seed in SEEDS]
+        for seed, out in zip(SEEDS, runs, strict=True):
+            run(
+                out, BASE, [*questions(root), *rl(model, seed, STEPS), *rate, *more, "phases.cold_start=null"]
+            )
+        shown(arm, runs)
 
 
 if __name__ == "__main__":
