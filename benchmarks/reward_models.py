@@ -16,11 +16,13 @@ and the rule pays.
 
 Prints how each model ranks answers of the cold policy to held-out questions, with the 95% interval of a
 bootstrap over questions: all pairs of a right and a wrong one, those that differ in their numbers alone, and
-the steps or verdicts that it gets right. Then, by arm, the held-out accuracy by the rule, what model and rule
-paid for the sampled answers, and what `judge_sentinel` noticed: the mean of three seeds with its range.
+the steps (and pairs of steps) or verdicts that it gets right. Then, by arm, the held-out accuracy by the
+rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the mean of
+three seeds with its range.
 
 `task=smollm2`: SmolLM2-135M-Instruct (`vlrl fetch smollm2`) after `cold` steps of experiments/laptop_three, a
-sum on each line. Its models are trained and measured, and pay no policy.
+sum on each line. Its models are trained and measured, and pay no policy: they do not see the examples that
+its prompt begins with.
 """
 
 from __future__ import annotations
@@ -224,6 +226,18 @@ def verdicts_right(
     return found, wanted
 
 
+def steps_won(task: Task, answers: Sequence[dict[str, Any]], steps: list[list[float]]) -> Clusters:
+    """The pairs of a right and a wrong step of the answers to a question that are ranked right."""
+    known: dict[str, dict[bool, list[float]]] = {}
+    for answer, said in zip(answers, steps, strict=True):
+        own = known.setdefault(answer["question"], {True: [], False: []})
+        for value, (_, label) in zip(said, task.steps(answer["question"], answer["text"]), strict=False):
+            own[label > 0.5].append(value)
+    return {
+        question: [float(a > b) for a in own[True] for b in own[False]] for question, own in known.items()
+    }
+
+
 def interval(clusters: Clusters) -> str:
     """The mean over all values, its 95% interval by a bootstrap over questions, and how many values."""
     known = [values for values in clusters.values() if values]
@@ -250,6 +264,8 @@ def measured(task: Task, arm: str, model: str, unseen: Sequence[dict[str, Any]])
         right, wanted = verdicts_right(task, kind, unseen, scores, steps)
         what = "steps" if kind == "process" else "verdicts"
         text += f"; {what} right {interval(right)}, to be called right {pooled(list(wanted.values())):.3f}"
+    if kind == "process":
+        text += f"; pairs of steps ranked right {interval(steps_won(task, unseen, steps))}"
     print(text, flush=True)
 
 

@@ -162,9 +162,22 @@ def test_steps(tmp_path):
     assert row.images and row.answer == "blue" and row.meta["step_labels"] == [1.0, 0.25]
 
 
+def test_valued_processes(tmp_path):
+    """ViLReward-73K: a process is one step, whose label is what the tree search found it to be worth."""
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "c.png")
+    process = "Step 1: The base is 4.\nStep 2: So the area is 6."
+    valued = {"index": 7, "image_path": "c.png", "question": "Area?", "process": process, "value": 0.25}
+    _, (row,) = rows_of(tmp_path, [valued], answers="optional")
+    assert recognise(valued)[0].name == "vilreward" and row.images[0].load().size == (8, 8)
+    assert row.question == "Area?" and row.task == "steps" and row.answer is None
+    assert row.meta["steps"] == [process] and row.meta["step_labels"] == [0.25]
+
+
 @pytest.mark.parametrize(
     ("record", "match"),
     [
+        ({"question": "q", "process": "p", "value": 1.5}, "no probability"),
+        ({"question": "q", "process": "p", "value": "good"}, "`value` is 'good'"),
         ({"context": [USER], "response1": "a", "response2": "b", "overall_preference": 0}, "equally good"),
         ({"prompt": "q", "chosen": 3, "rejected": "b"}, "a response is int"),
         ({"instruction": "q", "completions": [{"response": "one", "overall_score": 1.0}]}, "fewer than two"),

@@ -121,6 +121,16 @@ def test_the_rest_is_one_outcome():
     )
 
 
+def test_top_1_by_hand():
+    """pi = (.2, .3, .5), T = (.5, .3, .2); T's likeliest token against all others is (.2, .8) and (.5, .5):
+    KL(pi || T) = .2 ln .4 + .8 ln 1.6 = .19274, KL(T || pi) = .5 ln 2.5 + .5 ln .625 = .22314."""
+    pi, t = (torch.tensor([p]).log() for p in ([0.2, 0.3, 0.5], [0.5, 0.3, 0.2]))
+    ids = t.topk(1, dim=-1).indices
+    own, other = top_and_rest(pi, ids), top_and_rest(t, ids)
+    assert divergence(own, other, "reverse").item() == pytest.approx(0.19274, abs=1e-5)
+    assert divergence(own, other, "forward").item() == pytest.approx(0.22314, abs=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_top_k_rises_to_the_whole(kind):
     """A coarser partition has a smaller divergence; all tokens named, it is the divergence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.graded_answers import TASKS, right_steps, right_sums
-from benchmarks.reward_models import form, interval, pairs_won, records, verdicts_right
+from benchmarks.reward_models import form, interval, pairs_won, records, steps_won, verdicts_right
 
 QUESTION = "What is 3 plus 0 plus 4?"
 
@@ -54,6 +54,15 @@ def test_verdicts_and_steps():
     one = [{"question": QUESTION, "text": "3 + 4 = 7\n7 + 4 = 11\n1 + 1 = 2", "right": False}]
     right, wanted = verdicts_right(task, "process", one, [-1.0], [[0.5, 0.5, 0.5]])
     assert right == {QUESTION: [1.0, 0.0]} and wanted == {QUESTION: [1.0, 0.0]}
+
+
+def test_pairs_of_steps_are_of_one_question():
+    """Right 0.9 and 0.4, wrong 0.5, all of one question: one pair of two; what stands behind a wrong step is
+    not looked at."""
+    texts = ("3 + 0 = 3\n3 + 4 = 8\n8 + 1 = 9", "3 + 4 = 7")
+    made = [{"question": QUESTION, "text": text, "right": False} for text in texts]
+    known = steps_won(TASKS["smollm2"], made, [[0.9, 0.5, 0.1], [0.4]])
+    assert known == {QUESTION: [1.0, 0.0]}
 
 
 def test_the_interval_is_over_questions():

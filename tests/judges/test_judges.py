@@ -139,6 +139,16 @@ def test_votes_are_averaged_where_most_can_be_read(tmp_path):
     assert first.value == pytest.approx(2 / 3) and second.value is None
 
 
+def test_spcts_vote_by_hand(tmp_path):
+    """arXiv:2504.02495, eq. 6: S_i is the sum of k ratings. 8 + 6 + 7 = 21 is above 9 + 5 + 6 = 20, although
+    the first vote says the other; as shares of 1 to 10 the means 7 and 20/3 are 6/9 and 17/27."""
+    ratings = iter([8, 6, 7, 9, 5, 6])
+    judge, _ = judge_of(lambda text: f"Score: {next(ratings)}", tmp_path, "quality", votes=3, temperature=0.5)
+    known = [Question((("question", "q"), ("answer", answer))) for answer in ("one", "two")]
+    first, second = (judgement.value for judgement in judge.ask(known))
+    assert (first, second) == (pytest.approx(6 / 9), pytest.approx(17 / 27)) and first > second
+
+
 def test_a_pair_is_asked_in_both_orders(tmp_path):
     """A judge that likes what stands first is a tie, and is counted; one that likes length is not."""
     question = Question((("question", "q"), ("answer_a", "long one"), ("answer_b", "one")))

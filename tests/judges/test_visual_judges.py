@@ -206,27 +206,52 @@ def film(*texts):
 
 
 def test_observations_and_what_follows_from_them(tmp_path):
-    """One of two observations is made up, and the model answers B from them: .5 (1/2) + .5 (1)."""
+    """A right answer is worth s_o + s_r more: one of two observations made up, and B follows from them, is
+    1/2 + 1. A wrong answer is worth nothing however well it observed."""
     table = {**observed("red", "yes"), **observed("pink", "no")}
+    seen = f"<think>{SEEN.format('red')}</think>"
     group = film(
-        f"<think>{SEEN.format('red')}{SEEN.format('pink')}</think><answer>A</answer>",
-        f"<think>{SEEN.format('red')}</think><answer>B</answer>",
+        f"<think>{SEEN.format('red')}{SEEN.format('pink')}</think><answer>B</answer>",
+        f"{seen}<answer>B</answer>",
+        f"{seen}<answer>A</answer>",
         "<answer>B</answer>",
         "",
-        "<observation></observation>",
+        "<observation></observation><answer>B</answer>",
     )
     reward = watching(table, tmp_path)
     reward.prepare([group])
-    assert reward.score_group(group) == pytest.approx([0.75, 1.0, 0.0, 0.0, 0.0])
+    assert reward.score_group(group) == pytest.approx([1.5, 2.0, 0.0, 0.0, 0.0, 0.0])
     shown = reward.ask(group.rollouts[0]).text
-    assert "A red circle.\nA pink circle." in shown and "B. red" in shown and "<answer>A" not in shown
-    wrong = watching(table, tmp_path / "wrong", ("<answer>A</answer>",), observed=1.0)
-    assert wrong.score_group(film(SEEN.format("red"))) == [1.0]
-    assert wrong.score_group(film(SEEN.format("pink"))) == [0.0]
-    unread = watching({}, tmp_path / "unread").score_group(film(SEEN.format("red")))
+    assert "A red circle.\nA pink circle." in shown and "B. red" in shown and "<answer>B" not in shown
+    # the model answers A from what was seen: the right answer did not come from it, and only s_o is paid
+    wrong = watching(table, tmp_path / "wrong", ("<answer>A</answer>",), observed=0.5)
+    told = [f"{SEEN.format(colour)}<answer>B</answer>" for colour in ("red", "pink")]
+    assert wrong.score_group(film(*told)) == [0.5, 0.0]
+    unread = watching({}, tmp_path / "unread").score_group(film(told[0]))
     assert isinstance(unread[0], NoScore)  # "<answer>B</answer>" is no verdict
     with pytest.raises(ValueError, match=r"meta\.captions"):
         reward.score_group(group_of("x"))
+
+
+def test_nobody_is_asked_about_a_wrong_answer(tmp_path):
+    """Its product with the outcome is 0 whatever a judge says, and a judge that fails costs it nothing."""
+    reward = watching({}, tmp_path)
+    group = film(f"{SEEN.format('red')}<answer>A</answer>", SEEN.format("green"))
+    reward.prepare([group])
+    assert reward.score_group(group) == [0.0, 0.0] and reward.metrics()["judge/calls"] == (0, 0.0)
+
+
+def test_an_observation_is_judged_with_the_action_before_it(tmp_path):
+    """What was looked for stands before what was seen; an action without an observation is none."""
+    reward = watching({}, tmp_path)
+    text = "<action>Find it.</action>. {} Then <action>Look again.</action><action>At 2.</action>{}"
+    text += "{}<action>Stop.</action>"
+    (rollout,) = film(text.format(*map(SEEN.format, ("red", "blue", "pink")))).rollouts
+    assert reward.observations(rollout) == [
+        "Find it.\nA red circle.",
+        "Look again.\nAt 2.\nA blue circle.",
+        "A pink circle.",
+    ]
 
 
 def test_an_observation_cannot_close_its_lines(tmp_path):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rounds_kit import Letters, letters, prepared, prompt
 from tiny import text_run
 
+from vlrl.config import load
 from vlrl.methods.papers.saffron_1 import MultifurcationModel, Saffron1, Saffron1Model
 from vlrl.methods.papers.vilbench import KEY, Vilbench, VilbenchSearch, VilbenchSelect
 from vlrl.plugins.registry import ConfigError
+from vlrl.trainer.plan import Plan
+from vlrl.trainer.session import Session
 from vlrl.trainer.step.loop import train_step
 from vlrl.types import RowError
 
@@ -60,6 +66,31 @@ def test_training_without_valued_steps_is_refused():
     with pytest.raises(ConfigError, match=r"vilbench\.search"):
         made = letters(lambda request, index: "", [prompt().row], source_weights={})
         prepared(Vilbench(), made)(1)
+
+
+def test_released_values_train_the_head_without_a_search(tmp_path):
+    """Two records of ViLReward-73K: a value of 1 raises what the head says behind its process, 0 lowers
+    it."""
+    Image.fromarray(np.zeros((28, 28, 3), np.uint8)).save(tmp_path / "a.png")
+    made = [
+        {"question": "Area?", "process": "Six.", "value": 1.0},
+        {"question": "Area?", "process": "Nine.", "value": 0.0},
+    ]
+    records = [{"index": n, "image_path": "a.png", **one} for n, one in enumerate(made)]
+    file = tmp_path / "vilreward_73k_train.json"
+    file.write_text(json.dumps(records))
+    names = ["base/rl", "models/tiny_qwen2_5_vl", "methods/vilbench", "datasets/vilbench"]
+    words = [
+        f"data.train.valued.path={file}",
+        "prompts_per_step=2",
+        "optimizer.lr=0.01",
+        "phases.train.steps=6",
+    ]
+    session = Session(Plan.of(load(names, [*words, f"output={tmp_path / 'run'}"])))
+    session.open()
+    session.enter(0)
+    logs = [train_step(session).metrics for _ in range(6)]
+    assert logs[-1]["steps_right"] == 1.0 > logs[0]["steps_right"]
 
 
 @pytest.mark.parametrize(("how", "value"), [("mean", 0.5), ("min", 0.2), ("last", 0.8), ("product", 0.08)])

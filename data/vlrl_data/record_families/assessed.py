@@ -268,6 +268,24 @@ class VisualPRM:
         return steps(draft, [(str(one["step"]), float(one["score"])) for one in found])
 
 
+@record_family("vilreward", ("index", "id", "image", "image_path", "question", "process", "value"))
+class ViLReward:
+    """ViLReward-73K: a question about a picture, the beginning of a solution (`process`) and its value by a
+    tree search: one step, labelled with the value."""
+
+    @staticmethod
+    def why(record: Record) -> str:
+        return "it has a `process` with a `value`" if has(record, "question", "process", "value") else ""
+
+    @staticmethod
+    def draft(record: Record) -> Draft:
+        name, value = record.get("id", record.get("index")), record["value"]
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"`value` is {value!r}, not a number from 0 to 1")
+        draft, _ = with_media({"id": name, "question": str(record["question"])}, record)
+        return steps(draft, [(str(record["process"]), float(value))])
+
+
 @record_family("thinkprm", ("problem", "prefix", "cot", "prefix_steps", "gt_step_labels", "prefix_label"))
 class VerificationChains:
     """ThinkPRM's verification chains: a problem, the steps of a solution with + or - each, and a chain about

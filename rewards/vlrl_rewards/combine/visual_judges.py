@@ -153,26 +153,27 @@ Think briefly. Then end with the final answer inside <answer> </answer> tags{let
 @register("observe_and_reason")
 @dataclass(frozen=True, kw_only=True)
 class ObserveAndReason(AsksJudge, OverReward):
-    """ReWatch-R1's observation and reasoning reward: what a response observed is in the video, and suffices
-    for the answer.
+    """ReWatch-R1's observation and reasoning reward, beside the outcome r_of: what a right response observed
+    is in the video, and suffices for its answer.
 
-        r = observed s_o + reasoned s_r
+        r = r_of (observed s_o + reasoned s_r), so that r_of + r = r_of (1 + s_o + s_r)
         s_o = share of the observations that the row's captions bear out, by the judge
         s_r = r_of of the answer that the judge's model gives from the observations alone
 
-    Observations stand in <`tag`> tags; the captions are `row.meta[captions]`, in the order of time. Paper:
-    Zhang et al. 2025 (ReWatch-R1), arXiv:2509.23652; text and code of the reward were not read: sum, weights
-    and words are ours. Edge: a response without observations is worth 0, and nobody is asked; where a reply
-    fails or cannot be read there is no score. 0 to `observed` + `reasoned`.
+    Observations stand in <`tag`> tags, each with the <`action`> tags before it; the captions are
+    `row.meta[captions]`, in the order of time. Paper: Zhang et al. 2025 (ReWatch-R1), arXiv:2509.23652,
+    eq. 20. Deviates: the words are ours. Edge: a response that r_of calls wrong, or without observations, is
+    worth 0, and nobody is asked; where a reply fails or cannot be read there is no score.
     """
 
     template: ClassVar[str] = "observation"
     reads_answer: ClassVar[bool] = False
     decides: ClassVar[bool] = False
     of: Mapping[str, Any] = field(default_factory=lambda: {"name": "mcq"})
-    observed: float = 0.5
-    reasoned: float = 0.5
+    observed: float = 1.0
+    reasoned: float = 1.0
     tag: str = "observation"
+    action: str = "action"
     captions: str = "captions"
 
     def check(self, phase: PhaseContext) -> None:
@@ -183,9 +184,20 @@ class ObserveAndReason(AsksJudge, OverReward):
         return (f"<{self.tag}>",)
 
     def observations(self, rollout: Rollout) -> list[str]:
-        """What a response observed, in order."""
-        found = re.findall(rf"<{self.tag}>(.*?)</{self.tag}>", rollout.text, re.DOTALL)
-        return [text.strip() for text in found if text.strip()]
+        """What a response observed, in order, each behind the actions that asked for it."""
+        found, actions = [], []
+        for name, text in re.findall(rf"<({self.tag}|{self.action})>(.*?)</\1>", rollout.text, re.DOTALL):
+            if name == self.action:
+                actions.append(text.strip())
+            elif text.strip():
+                found.append("\n".join([*actions, text.strip()]))
+                actions = []
+        return found
+
+    def asked(self, rollout: Rollout) -> list[str]:
+        """The observations of a response whose answer is worth something."""
+        seen = self.observations(rollout)
+        return seen if seen and number(self.inner, rollout) else []
 
     def questions(self, group: Group) -> list[Question]:
         told = group.row.meta.get(self.captions)
@@ -195,7 +207,7 @@ class ObserveAndReason(AsksJudge, OverReward):
         return [
             Question((("reference", reference), ("answer", text)))
             for rollout in group
-            for text in self.observations(rollout)
+            for text in self.asked(rollout)
         ]
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -204,10 +216,8 @@ class ObserveAndReason(AsksJudge, OverReward):
             self.replies([rollout for group in groups for rollout in group])
 
     def replies(self, rollouts: Sequence[Rollout]) -> list[Reply | None]:
-        """What the judge's model answers from each response's observations; None without any."""
-        asked = {
-            place: self.ask(rollout) for place, rollout in enumerate(rollouts) if self.observations(rollout)
-        }
+        """What the judge's model answers from each response's observations; None where nobody is asked."""
+        asked = {place: self.ask(rollout) for place, rollout in enumerate(rollouts) if self.asked(rollout)}
         found = (
             dict(zip(asked, self.state.judge.service.ask(list(asked.values())), strict=True)) if asked else {}
         )
@@ -228,12 +238,12 @@ class ObserveAndReason(AsksJudge, OverReward):
         found = iter(self.judgements(self.questions(group)))
         scores = []
         for rollout, reply in zip(group, self.replies(group.rollouts), strict=True):
-            verdicts = [next(found) for _ in self.observations(rollout)]
+            verdicts = [next(found) for _ in self.asked(rollout)]
             scores.append(0.0 if reply is None else self.value(rollout, verdicts, reply))
         return scores
 
     def value(self, rollout: Rollout, verdicts: Sequence[Judgement], reply: Reply) -> float | NoScore:
-        """The score of a response with observations."""
+        """The score of a response that the judge was asked about."""
         unread = next((verdict for verdict in verdicts if verdict.value is None), None)
         if unread is not None:
             return no_score(self, unread)
@@ -247,4 +257,5 @@ class ObserveAndReason(AsksJudge, OverReward):
         }
         for name, share in shares.items():
             note(rollout, name, share)
-        return self.observed * shares["observed"] + self.reasoned * shares["reasoned"]
+        paid = self.observed * shares["observed"] + self.reasoned * shares["reasoned"]
+        return number(self.inner, rollout) * paid
