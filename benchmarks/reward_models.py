@@ -227,15 +227,18 @@ def verdicts_right(
 
 
 def steps_won(task: Task, answers: Sequence[dict[str, Any]], steps: list[list[float]]) -> Clusters:
-    """The pairs of a right and a wrong step of the answers to a question that are ranked right."""
-    known: dict[str, dict[bool, list[float]]] = {}
+    """The pairs of a right and a wrong step, at the same place of two answers to a question, that are ranked
+    right: at the same place, because later steps are wrong more often."""
+    found = Clusters()
+    known: dict[tuple[str, int], dict[bool, list[float]]] = {}
     for answer, said in zip(answers, steps, strict=True):
-        own = known.setdefault(answer["question"], {True: [], False: []})
-        for value, (_, label) in zip(said, task.steps(answer["question"], answer["text"]), strict=False):
+        labelled = task.steps(answer["question"], answer["text"])
+        for place, (value, (_, label)) in enumerate(zip(said, labelled, strict=False)):
+            own = known.setdefault((answer["question"], place), {True: [], False: []})
             own[label > 0.5].append(value)
-    return {
-        question: [float(a > b) for a in own[True] for b in own[False]] for question, own in known.items()
-    }
+    for (question, _), own in known.items():
+        found.setdefault(question, []).extend(float(a > b) for a in own[True] for b in own[False])
+    return found
 
 
 def interval(clusters: Clusters) -> str:

@@ -56,12 +56,12 @@ def test_verdicts_and_steps():
     assert right == {QUESTION: [1.0, 0.0]} and wanted == {QUESTION: [1.0, 0.0]}
 
 
-def test_pairs_of_steps_are_of_one_question():
-    """Right 0.9 and 0.4, wrong 0.5, all of one question: one pair of two; what stands behind a wrong step is
-    not looked at."""
-    texts = ("3 + 0 = 3\n3 + 4 = 8\n8 + 1 = 9", "3 + 4 = 7")
+def test_pairs_of_steps_are_of_one_question_and_place():
+    """First steps: right 0.9 and 0.4, wrong 0.5; second ones: wrong 0.6 alone. What stands behind a wrong
+    step is not looked at."""
+    texts = ("3 + 0 = 3\n3 + 4 = 8\n8 + 1 = 9", "3 + 4 = 7", "3 + 4 = 8\n0 + 8 = 8")
     made = [{"question": QUESTION, "text": text, "right": False} for text in texts]
-    known = steps_won(TASKS["smollm2"], made, [[0.9, 0.5, 0.1], [0.4]])
+    known = steps_won(TASKS["smollm2"], made, [[0.9, 0.6, 0.1], [0.4], [0.5, 0.2]])
     assert known == {QUESTION: [1.0, 0.0]}
 
 
