@@ -298,10 +298,9 @@ def test_perl_vl(tmp_path):
         ("<answer>[[A]]</answer>" + " and" * 30, -1.0),  # not at the end
         ("<answer>[[B]]</answer>" + " but" * 30 + " <answer>[[A]]</answer>", 1.0),
         ("<answer>A</answer>", -1.0),
-        ("<answer>[[A]]</answer></think> <answer>[[A]]</answer>", 1.0),  # twice the same, and a thought's
-        ("<answer>[[B]]</answer></think> <answer>[[A]]</answer>", -1.0),
-        ("<think><answer>[[A]]</answer>", 1.0),  # a thought that was cut
-        ("<answer>[[A]]</answer> <answer>unsure</answer>", 1.0),
+        ("<answer>[[A]]</answer> <answer>[[A]]</answer>", -1.0),  # the release pays it, as the next two
+        ("<think><answer>[[A]]</answer>", -1.0),
+        ("<answer>[[A]]</answer> <answer>unsure</answer>", -1.0),
         ("", -1.0),
     ],
 )

@@ -18,6 +18,7 @@ from vlrl_rewards.parsing import strip_thinking
 
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_TAGGED = re.compile(r"<answer>([^<]*)</answer>")
 _SAID = tuple(
     re.compile(rf"{words}:\s*((?:[^\n<]|<(?!<))*)\n", re.IGNORECASE)
     for words in ("final answer", "final answer is", "the answer is", "answer", "solution", "the solution is")
@@ -200,8 +201,8 @@ class FinalVerdict(Reward):
 
     The row's answer is the label, one of `labels`; `choices` are what the response writes for them.
     Paper: Chen et al. 2025 (RM-R1), arXiv:2505.02387; released code: RM-R1-UIUC/RM-R1 at d4c2542f,
-    rm_r1/verl/utils/reward_score/lm_as_judge.py, which reads thoughts too. Edge: another label raises
-    GoldError. -1 or 1.
+    rm_r1/verl/utils/reward_score/lm_as_judge.py. Deviates: a second answer tag there, of any
+    label, is no verdict, and neither is one in the thinking. Edge: another label raises GoldError. -1 or 1.
     """
 
     last: int = 80
@@ -215,11 +216,9 @@ class FinalVerdict(Reward):
                 f"row {rollout.row.id!r}: the answer {label!r} is no label; "
                 f"use one of {', '.join(self.labels)}"
             )
-        end = rollout.text[-self.last :]
-        written = {
-            own for own, choice in zip(self.labels, self.choices) if f"<answer>[[{choice}]]</answer>" in end
-        }
-        return 1.0 if written == {label} else -1.0
+        written = _TAGGED.findall(strip_thinking(rollout.text)[-self.last :])
+        wanted = [f"[[{choice}]]" for own, choice in zip(self.labels, self.choices) if own == label]
+        return 1.0 if written == wanted else -1.0
 
 
 @register("pointwise_scores")
