@@ -127,6 +127,10 @@ def test_adapters_act_in_training_as_in_sampling() -> None:
     trained = policy.forward(batch)["logp"].detach()
     with torch.no_grad():
         torch.testing.assert_close(policy.forward(batch)["logp"], trained, atol=1e-5, rtol=0)
+        (altup,) = (m for name, m in policy.model.named_modules() if name.endswith("layers.0.altup"))
+        streams, active = torch.randn(4, 1, 3, 64), torch.randn(1, 3, 64)
+        in_training, in_sampling = (altup.train(mode).correct(streams, active) for mode in (True, False))
+        torch.testing.assert_close(in_training, in_sampling, atol=1e-6, rtol=0)
 
 
 @needs_timm
