@@ -94,13 +94,20 @@ def proven() -> dict[str, dict[str, str]]:
         return {row["preset"]: row for row in csv.DictReader(file)}
 
 
+@cache
+def tree_of(path: Path) -> dict:
+    """What a YAML file says; libyaml reads it ten times as fast where it is there."""
+    return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
+
+
+@cache
 def records() -> dict[str, list[str]]:
     """The folders of tests/papers by preset: those whose experiment extends it."""
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests" / "papers").glob("*/case.yaml")):
-        case = yaml.safe_load(path.read_text(encoding="utf-8"))
+        case = tree_of(path)
         for name in case["config"]:
-            tree = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8")) or {}
+            tree = tree_of(ROOT / "configs" / f"{name}.yaml")
             bases = [base for base in (name, *tree.get("extends", ())) if base.startswith("methods/")]
             for base in bases:
                 found.setdefault(base.removeprefix("methods/"), []).append(path.parent.name)
@@ -314,7 +321,7 @@ def presets() -> dict[str, Path]:
 
 def about_of(path: Path) -> dict:
     """`about` of a preset."""
-    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("about") or {}
+    return tree_of(path).get("about") or {}
 
 
 @cache

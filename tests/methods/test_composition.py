@@ -111,6 +111,8 @@ PARTNERS = {
     "remax.greedy_baseline": "rollout={name: remax.greedy_baseline}",
 }
 
+SHORT = {"rl_tango": ", max_tokens: 16"}  # a random verifier never ends by itself
+
 
 @cache
 def composable(stage) -> list[str]:
@@ -148,7 +150,7 @@ def drawn(seed):
     )
     extra = {slot: draw.choice(composable(stage)) for slot, stage, chance in maps if draw.random() < chance}
     words = [f"{slot}={{name: {name}}}" for slot, name in choice.items()] + [
-        f"{slot}={{x: {{name: {name}}}}}" for slot, name in extra.items()
+        f"{slot}={{x: {{name: {name}{SHORT.get(name, '')}}}}}" for slot, name in extra.items()
     ]
     stages = {**STAGES, **{slot: stage for slot, stage, _ in maps}}
     wanted = {one for slot, name in {**choice, **extra}.items() for one in required(stages[slot], name)}
