@@ -14,6 +14,7 @@ from vlrl_rewards.combine.judged import AsksJudge
 RANGES = {
     "rerank": (1 + 0.2 + 0.1, -1.0),
     "interleaved": (1 + 2.0, -1.0),
+    "observe_and_reason": (2.0, 0.0),
     "interleaved_steps": (0.5, 0.0),
     "code_edit": (3.5 * 1 - 1.5, -2.0),
     "patch_similarity": (1.0, -1.0),

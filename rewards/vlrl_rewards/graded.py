@@ -79,7 +79,8 @@ class Graded(Reward):
 
     A subclass defines `grade`, which reads the gold answer first, then the response. An answer that it cannot
     read scores `lowest()`. `answer_in` "tags" reads an answer in answer tags alone, "box" one in a LaTeX box
-    alone, as most releases do; "anywhere" also one behind a phrase, or the whole text.
+    alone, as most releases do; "anywhere" also one behind a phrase, or the whole text. A last tag without
+    its end counts, where most releases find nothing.
     """
 
     answer_in: Literal["anywhere", "tags", "box"] = "anywhere"

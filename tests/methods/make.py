@@ -111,6 +111,19 @@ def run(**parts) -> Parts:
     return Parts(**{**defaults, **parts})
 
 
+def base_run(**parts) -> Parts:
+    """A run whose policy gives every token the log-prob -0.1."""
+
+    def batch(part):
+        return SimpleNamespace(rollouts=[rollout for group in part for rollout in group])
+
+    policy = SimpleNamespace(
+        forward=lambda batch: {"logp": torch.full((len(batch.rollouts), 5), -0.1, dtype=torch.float64)},
+        spaces=lambda prompt: (),
+    )
+    return run(phase_step=0, policy=policy, batch=batch, micro_batches=lambda groups: [groups], **parts)
+
+
 def gradient(loss_BT: torch.Tensor, x: LossInputs) -> torch.Tensor:
     """d sum(loss * mask) / d logp."""
     mask = x.mask_BT if loss_BT.ndim == 2 else 1.0

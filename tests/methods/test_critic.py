@@ -130,6 +130,19 @@ def test_primes_process_model_has_no_decay_beside_the_policys():
     assert (group["weight_decay"], made.settings.optimizer.weight_decay) == (0.0, 0.01)
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_phase_begins_with_the_critic_of_the_last_or_a_new_one(anew):
+    fields = ["group_filters=null", "phases={a: {steps: 1}, b: {steps: 1}}", f"callbacks.critic.anew={anew}"]
+    made = text_run(["methods/open_reasoner_zero"], fields)
+    steps(made, 1)
+    assert value_model(made).head.weight.any()
+    made.enter(1)
+    assert value_model(made).head.weight.any() != anew
+    if anew:
+        pairs = zip(value_model(made).model.parameters(), made.policy.model.parameters(), strict=True)
+        assert all(torch.equal(mine, policys) for mine, policys in pairs)
+
+
 def test_critic_state_survives():
     made = text_run(["methods/ppo"])
     steps(made, 1)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import exp, log
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from make import group, run
+from make import base_run, group, run
 from PIL import Image
 from tiny import text_run, vision_run
 
@@ -19,7 +18,7 @@ from vlrl.methods.papers.progrpo import ProgrpoPromptConfidence
 from vlrl.methods.papers.rover import RoverOldVocabMean, RoverVocabMean
 from vlrl.methods.papers.spae import confidence, potential, step_ends
 from vlrl.plugins.registry import ConfigError
-from vlrl.trainer.step.loop import sample
+from vlrl.trainer.step.loop import sample, train_step
 from vlrl.trainer.step.loss_inputs import make_batch
 from vlrl.trainer.views import StepView
 from vlrl.types import Clip, Media
@@ -193,14 +192,14 @@ def test_prefix_share_grows_when_accuracy_does_not(validated):
 
 
 def test_base_samples_replace_what_the_base_could_do():
-    replay, clock = DphRl(steps=1, rate=0.5), run(phase_step=0)
+    replay, clock = DphRl(steps=1, rate=0.5), base_run()
     replay.setup(clock)
-    assert replay([group(1, 1, 0, name="easy", logp=[[-0.1] * 3] * 3), group(0, 0, 1, name="hard")]) == []
+    assert replay([group(1, 1, 0, name="easy"), group(0, 0, 1, name="hard")]) == []
     clock.phase_step = 1
     easy, hard = replay([group(0, 0, 0, name="easy"), group(1, 0, 0, name="hard")])
-    assert [(r.source, r.reward, r.logp) for r in easy] == [("base", 1, [-0.1] * 3)] * 2 and [
-        r.source for r in hard
-    ] == ["policy"] * 3
+    assert [(r.source, r.reward) for r in easy] == [("base", 1)] * 2
+    assert all(r.logp == pytest.approx([-0.1] * 3) for r in easy)
+    assert [r.source for r in hard] == ["policy"] * 3
     again = DphRl(steps=1)
     again.load_state_dict(replay.state_dict())
     again.setup(clock)
@@ -208,25 +207,37 @@ def test_base_samples_replace_what_the_base_could_do():
     assert BASE_DIVERGENCE in replay.requires and easy.rollouts[0].correct
 
 
+def test_the_base_is_its_whole_distribution():
+    """What top_p left out counts in pi_base: at its own weights the divergence is 0."""
+    made = text_run(
+        ["methods/dph_rl"],
+        [
+            "engine={name: hf}",
+            "sampling.top_p=0.5",
+            "rewards={all: {name: random, p: 1.0}}",
+            "outcome=all",
+            "replay.steps=1",
+            "optimizer.lr=0.0",
+            "loss_terms.f_divergence.divergence=forward_kl",
+        ],
+    )
+    base, later = (train_step(made).metrics for _ in range(2))
+    assert base["groups"] == 0 and made.current.replay.state.store
+    assert later["f_divergence"] == pytest.approx(0, abs=1e-6)
+
+
 def test_stored_groups_join_every_step_in_turn():
     names = ["a", "b", "c"]
     rows = {"s": [group(1, name=name).row for name in names]}
-    policy = SimpleNamespace(spaces=lambda prompt: ())
     replay = DphRl(steps=1, added=1)
-    clock = run(
-        phase_step=0,
-        ranks=1,
-        rank=0,
-        rows=rows,
-        policy=policy,
-        prompt_template=lambda row: group(1, name=row.id).prompt,
-    )
+    clock = base_run(ranks=1, rank=0, rows=rows, prompt_template=lambda row: group(1, name=row.id).prompt)
     replay.setup(clock)
-    assert replay([group(1, 1, name=name, logp=[[-0.1] * 3] * 2) for name in names]) == []
+    assert replay([group(1, 1, name=name) for name in names]) == []
     seen = []
     for clock.phase_step in (1, 2, 3):
         _, stored = replay([group(1, 0, name="new")])
-        assert [r.source for r in stored] == ["base"] * 2 and stored.rollouts[0].logp == [-0.1] * 3
+        assert [r.source for r in stored] == ["base"] * 2
+        assert stored.rollouts[0].logp == pytest.approx([-0.1] * 3)
         seen.append(stored.row.id)
     assert sorted(seen) == names
     clock.phase_step = names.index(seen[0]) + 3
@@ -235,11 +246,11 @@ def test_stored_groups_join_every_step_in_turn():
 
 def test_base_samples_of_one_rank_are_there_for_all():
     here, there = DphRl(steps=1), DphRl(steps=1)
-    found = there.solved(group(1, 1, name="theirs", logp=[[-0.2] * 3] * 2))
-    clock = run(phase_step=0, gather=lambda own: [*own, *found])
+    there.setup(base_run())
+    found = there.solved([group(1, 1, name="theirs")])
+    clock = base_run(gather=lambda own: [*own, 2] if own == [1] else [*own, *found])
     here.setup(clock)
-    assert here([group(1, 1, name="ours", logp=[[-0.1] * 3] * 2)]) == [] and set(
-        here.state_dict()["store"]
-    ) == {"ours", "theirs"}
+    assert here([group(1, 1, name="ours")]) == []
+    assert set(here.state_dict()["store"]) == {"ours", "theirs"}
     clock.phase_step = 1
     assert [r.source for r in here([group(0, 0, name="theirs")])[0]] == ["base"] * 2

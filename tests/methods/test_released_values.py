@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from make import gradient, group, inputs, run
+from make import base_run, gradient, group, inputs
 
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.loss_term import KL
@@ -85,10 +85,11 @@ def test_dph_rl_keeps_one_answer_of_prompts_solved_four_times_of_four():
     be right."""
     replay = DphRl(steps=0, attempts=4, rate=1.0, keep=1)
     rows = {"s": [group(1, name=str(i)).row for i in range(5)]}
-    clock = run(phase_step=2, rows=rows, settings=SimpleNamespace(prompts_per_step=2))
+    clock = base_run(rows=rows, settings=SimpleNamespace(prompts_per_step=2))
     replay.setup(clock)
+    clock.phase_step = 2
     assert replay.first_steps() == 3  # 5 rows, 2 a step
-    easy = group(1, 1, 1, 1, 0, name="0", logp=[[-0.1] * 3] * 5)
+    easy = group(1, 1, 1, 1, 0, name="0")
     assert replay([easy, group(1, 1, 1, 0, 1, 1, name="1")]) == []
     clock.phase_step = 3
     stored, fresh = replay([group(0, 1, name="0"), group(0, 1, name="1")])

@@ -53,6 +53,11 @@ class ValueModel(nn.Module):
         self.model = copy.deepcopy(model).requires_grad_(True)
         size = model.get_output_embeddings().weight.shape[-1]
         self.head = nn.Linear(size, 1).to(next(model.parameters()).device)
+        self.begin(model)
+
+    def begin(self, model: Any) -> None:
+        """Take the weights of `model`; values are 0."""
+        self.model.load_state_dict(model.state_dict())
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 

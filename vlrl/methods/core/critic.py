@@ -261,6 +261,8 @@ class CriticModel(Callback):
     Attributes:
         mean: Of a value loss: over all "tokens" (verl), or over the tokens of each rollout and then over
             rollouts ("sequences", OpenRLHF).
+        anew: Whether a phase begins with a new value model, from the policy's weights; else it goes on with
+            that of the phase before.
         coef: Factor on the loss, which the clip of the norm sees (open_instruct's vf_coef).
         betas, weight_decay, max_grad_norm: Of its AdamW, as `optimizer` has them for the policy.
     """
@@ -271,6 +273,7 @@ class CriticModel(Callback):
     epochs: int = 1
     clip: float = 0.0
     mean: Literal["tokens", "sequences"] = "tokens"
+    anew: bool = False
     coef: float = 1.0
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
@@ -303,6 +306,8 @@ class CriticModel(Callback):
                 "not allow; use 'critic'"
             )
         self.state.module = value_model(run)
+        if self.anew:
+            self.state.module.begin(run.policy.model)
         self.state.optimizer = torch.optim.AdamW(
             self.state.module.parameters(), lr=1e-6, betas=self.betas, weight_decay=self.weight_decay
         )

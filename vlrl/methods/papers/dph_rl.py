@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from vlrl.methods.common.stored_groups import rows_of
 from vlrl.plugins.capabilities import Capability
+from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import LossTerm, ReplayBuffer, State
 from vlrl.services.lazy import Tensor, torch
@@ -43,7 +44,8 @@ class DphRl(ReplayBuffer):
     stored with its correct completions.
 
     Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group of a stored prompt
-    is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs. All its
+    is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs over the
+    whole vocabulary. All its
     rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and on nothing else. A prompt that
     is not drawn counts as D_exp. Released code: a batch of stored answers joins every batch; four of four
     completions must be correct and one is stored.
@@ -68,7 +70,7 @@ class DphRl(ReplayBuffer):
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         store = self.state.store
         if self.run.phase_step < self.first_steps():
-            store.update(self.run.gather([item for group in groups for item in self.solved(group)]))
+            store.update(self.run.gather(self.solved(groups)))
             return []
         mixed = [self.replayed(group) if group.row.id in store else group for group in groups]
         return mixed + self.further({group.row.id for group in groups})
@@ -98,23 +100,24 @@ class DphRl(ReplayBuffer):
         ]
         return [self.replayed(group) for group in empty]
 
-    def solved(self, group: Group) -> list[tuple[str, list[dict[str, Any]]]]:
-        """The entry of the store for a group that the base model solves; else no entry."""
-        correct = [rollout for rollout in group if rollout.correct]
-        judged = group.rollouts[: self.attempts or None]
-        solved = bool(correct) and sum(rollout.correct for rollout in judged) >= self.rate * len(judged)
-        return (
-            [(group.row.id, [self.packed(rollout) for rollout in correct[: self.keep or None]])]
-            if solved
-            else []
-        )
+    def solved(self, groups: Sequence[Group]) -> list[tuple[str, list[dict[str, Any]]]]:
+        """An entry of the store for each group that the base model solves."""
+        found = [Group(group.prompt, kept, group.id) for group in groups if (kept := self.kept(group))]
+        logps = full_logps(found, groups, self.run)
+        names = ("ids", "text", "reward", "outcome", "correct", "temperature")
+        return [
+            (
+                group.row.id,
+                [{"logp": logps[id(r)], **{name: getattr(r, name) for name in names}} for r in group],
+            )
+            for group in found
+        ]
 
-    def packed(self, rollout: Rollout) -> dict[str, Any]:
-        """The stored fields of a rollout."""
-        return {
-            name: getattr(rollout, name)
-            for name in ("ids", "logp", "text", "reward", "outcome", "correct", "temperature")
-        }
+    def kept(self, group: Group) -> list[Rollout]:
+        """The correct completions that are stored; none of a prompt that the base model does not solve."""
+        judged = group.rollouts[: self.attempts or None]
+        solved = sum(rollout.correct for rollout in judged) >= self.rate * len(judged)
+        return [rollout for rollout in group if rollout.correct][: self.keep or None] if solved else []
 
     def replayed(self, group: Group) -> Group:
         """The stored completions of the group's prompt, as a group of equal rewards."""
@@ -129,6 +132,23 @@ class DphRl(ReplayBuffer):
         return Group(group.prompt, rollouts, group.id, dict(group.info))
 
 
+def full_logps(
+    groups: Sequence[Group], present: Sequence[Group], run: StageContext
+) -> dict[int, list[float]]:
+    """The policy's log-probs over the whole vocabulary of the rollouts of `groups`, by id: those of the
+    sampler are of what top_p left. Each rank makes as many forward passes; `present` has one to repeat."""
+    parts = run.micro_batches(groups) if groups else []
+    repeated = [[Group(group.prompt, group.rollouts[:1], group.id)] for group in present[:1]]
+    found: dict[int, list[float]] = {}
+    for i in range(max(run.gather([len(parts)]))):
+        batch = run.batch((parts[i : i + 1] or repeated)[0])
+        with torch.no_grad():
+            logp_BT = run.policy.forward(batch)["logp"].float().cpu()
+        for rollout, logp_T in zip(batch.rollouts, logp_BT, strict=True):
+            found[id(rollout)] = logp_T[: len(rollout)].tolist()
+    return found
+
+
 @register("dph_rl.f_divergence")
 @dataclass(frozen=True, kw_only=True)
 class DphRlFDivergence(LossTerm):
@@ -138,8 +158,8 @@ class DphRlFDivergence(LossTerm):
         forward_kl: f(u) = -log u;  forward_kl_k3: f(u) = u - 1 - log u (the release's estimate of the same)
         js: f(u) = u log u - (u + 1) log((u + 1) / 2);  alpha: f(u) = (u^(1-a) - (1-a) u - a) / (a (a - 1))
 
-    The sum is over the tokens of rollouts of `source`, whose sampler's log-probs are pi_base; no reference
-    model runs. log u is clamped to +-20. Edge: without such rollouts the loss is zero; a = `alpha` must not
+    The sum is over the tokens of rollouts of `source`, whose log-probs are pi_base's; no reference model
+    runs. log u is clamped to +-20. Edge: without such rollouts the loss is zero; a = `alpha` must not
     be 0 or 1.
     """
 

@@ -7,8 +7,8 @@
 Paper: Zhan et al. 2025 (ExGRPO), arXiv:2510.02245, sec. 4.1; checked against the release: ElliottYan/LUFFY at
 01f4ae06, ExGRPO/exgrpo/verl/verl/mix_src/experience/*.py and ExGRPO/exp_scripts/run_exgrpo.sh (ratio 0.5,
 start 0.35, bounds 0 and 7 of 8). Deviates: `keep` is ours (the release keeps all); log-probs are the
-engine's; the mean entropy is over the tokens of the stored rollout, as the paper says (the release's mask
-selects the padding behind them).
+engine's; the mean entropy is over the tokens of the stored rollout, as the paper says (by the release's
+mask it is a sum over prompt and rollout).
 """
 
 from __future__ import annotations
