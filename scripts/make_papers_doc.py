@@ -28,7 +28,9 @@ docstring names it.
 Whose a value is: the **paper**'s, the **release**'s (the authors' script and code), the **trainer**'s (what
 the release's trainer does where its script is silent: `configs/base/trainers`, with file, line and commit),
 or **ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours,
-and to no value of another paper's preset.
+and to no value of another paper's preset. Rewards that a preset takes from its lab task read
+an answer wherever a text commits to it (tags, a box, a phrase, the text itself), and no thought; most
+releases read one place alone, and some the thought too: `rewards.SLOT.answer_in=tags` or `box`.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
 **Record**: rows in the released schema, and what the release's reward code pays for right, wrong and

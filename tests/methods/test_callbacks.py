@@ -5,7 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 from make import run
+from tiny import steps, text_run
 
 from vlrl.methods.common.correctness import heldout_accuracy
 from vlrl.methods.core.callback import OptimizerReset, ReferenceReset
@@ -71,6 +73,22 @@ def test_reference_resets_on_schedule():
     assert every(parts, [])["reset"] == 0.0
     parts.phase_step = 1
     assert every(parts, [])["reset"] == 1.0 and resets == [True] and parts.optimizer.state
+
+
+def test_a_second_phase_begins_with_its_own_reference():
+    """Without it the reference stays the model of the run's start."""
+    kl = ["loss_terms.kl={name: kl}", "optimizer.lr=1e-2", "phases={a: {steps: 1}, b: {steps: 1}}"]
+    for more in ([], ["phases.b.callbacks.reference={name: reference_reset, at_start: true}"]):
+        made = text_run(["methods/grpo"], [*kl, *more])
+        steps(made, 1)
+        made.enter(1)
+        same = all(
+            torch.equal(a, b)
+            for a, b in zip(
+                made.policy.params.reference.parameters(), made.policy.model.parameters(), strict=True
+            )
+        )
+        assert same == bool(more)
 
 
 @pytest.mark.parametrize(

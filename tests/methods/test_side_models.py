@@ -27,6 +27,15 @@ def test_rast_adds_what_rl_changed():
     assert state.counts["gain"] == pytest.approx(float(tuned[0] - base[0])) and state.counts["tokens"] == 1
 
 
+def test_models_of_one_tokenizer_may_have_vocabularies_of_different_sizes():
+    """As in RAST's release, contrast_decode_worker.py:498-560 @ 75d1e55: the base has rows that the small
+    models have not, or the other way round."""
+    shift = Shift(logits_of(2.0, 0.0), logits_of(0.0, 1.0), 0.5, ShiftState())
+    assert shift([], torch.tensor([1.0, 1.0, -9.0, -9.0])).tolist()[:2] == [2.0, 0.5]
+    shift = Shift(logits_of(2.0, 0.0, 7.0), logits_of(0.0, 1.0, 7.0), 0.5, ShiftState())
+    assert shift([], torch.tensor([1.0, 1.0])).tolist() == [2.0, 0.5]
+
+
 def test_logits_are_extrapolated_as_in_the_release():
     assert alpha(0, 100, 300) == 3.0 and alpha(50, 100, 125) == 1.5
     early, late = torch.tensor([1.0, 0.0]), torch.tensor([2.0, 3.0])

@@ -167,8 +167,8 @@ class ReasoningPhrases(Reward):
     k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier
     ones (`count` "repeats"), or the number of different repeated ones over all n-grams ("kinds", as
     released); t: the occurrences of the texts of `takes`. With the reward `of`: r = r_of where r_of > 0, else
-    the value above. No answer: 0, unless `unanswered`. Paper: Lv et al. 2025 (reasoning pattern
-    reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams, `unanswered`,
+    the value above. No answer: 0. Paper: Lv et al. 2025 (reasoning pattern
+    reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams,
     "user: " taken. Deviates: rewards/DEVIATIONS.md. Edge: a phrase counts once; the answer's content is not
     read. Range [0, 1], or that of the reward `of`.
     """
@@ -180,7 +180,6 @@ class ReasoningPhrases(Reward):
     n: int = 20
     count: Literal["repeats", "kinds"] = "repeats"
     takes: tuple[str, ...] = ()
-    unanswered: bool = False
 
     def __post_init__(self) -> None:
         if self.enough < 1 or self.n < 1 or not self.phrases:
@@ -203,7 +202,7 @@ class ReasoningPhrases(Reward):
         outcome = number(self.inner, rollout) if self.inner is not None else 0.0
         if outcome > 0:
             return outcome
-        if not self.unanswered and not any(char.isalnum() for char in last_answer(rollout.text)):
+        if not any(char.isalnum() for char in last_answer(rollout.text)):
             return 0.0
         text = rollout.text[:MAX_CHARS].casefold()
         found = sum(phrase in text for phrase in self.phrases)

@@ -81,8 +81,8 @@ def test_phrases_are_a_consolation(rollout):
     assert score(spec, rollout("4", "Wait. <answer>5</answer>")) == 0.5
     assert score(spec, rollout("4", "<answer>5</answer>")) == 0.0
     assert score(spec, rollout("4", "")) == score(spec, rollout("4", "<answer></answer>")) == 0.0
-    released = {**spec, "unanswered": True, "takes": ["user: "]}  # math_score.py @ 083f72b: think_reward
-    assert score(released, rollout("4", "Wait.")) == 0.5  # without an answer
+    released = {**spec, "takes": ["user: "]}  # math_score.py @ 083f72b: think_reward
+    assert score(released, rollout("4", "Wait.")) == 0.0  # without an answer
     assert score(released, rollout("4", "Wait. User: <answer>5</answer>")) == 0.0  # 0.5 - 1
     assert score(released, rollout("4", "Wait. User:5 <answer>5</answer>")) == 0.5
     assert (

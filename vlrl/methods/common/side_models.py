@@ -19,6 +19,13 @@ START, RANDOM = "start", "tiny"
 MAX_CACHED = 8  # conversations whose keys and values a side model keeps
 
 
+def fitted(other_V: Tensor, logits_V: Tensor) -> Tensor:
+    """Another model's logits, with as many places as `logits_V`: models of one tokenizer pad their
+    vocabularies to different sizes, and no token stands in the places that are cut or filled."""
+    other_V = other_V.to(logits_V.device)[: len(logits_V)]
+    return torch.nn.functional.pad(other_V, (0, len(logits_V) - len(other_V)), value=float(other_V.min()))
+
+
 class SideModel:
     """A frozen model with the policy's tokenizer, asked for next-token logits.
 

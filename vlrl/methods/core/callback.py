@@ -154,6 +154,7 @@ class ReferenceReset(Callback):
     """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen
     in `patience` evaluations in a row.
 
+    `at_start`: once, when the phase begins, as in releases whose second stage is a run of its own.
     The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last
     reset. 0 switches `every` or `eval_every` off. `reset_optimizer` clears the optimizer's moments too.
     Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the
@@ -166,6 +167,7 @@ class ReferenceReset(Callback):
     eval_every: int = 0
     patience: int = 2
     reset_optimizer: bool = True
+    at_start: bool = False
 
     def init_state(self) -> ReferenceResetState:
         return ReferenceResetState()
@@ -176,12 +178,18 @@ class ReferenceReset(Callback):
                 "callbacks: 'reference_reset' resets the reference, but nothing reads it; add loss_terms: "
                 "{kl: {name: kl}}, or drop the callback"
             )
-        if not self.every and not self.eval_every:
+        if not self.every and not self.eval_every and not self.at_start:
             raise ConfigError(
-                "callbacks: 'reference_reset' with every: 0 and eval_every: 0 never resets; set one of them"
+                "callbacks: 'reference_reset' with every: 0, eval_every: 0 and at_start: false never resets; "
+                "set one of them"
             )
         if self.eval_every:
             check_heldout(phase, "callbacks: 'reference_reset'")
+
+    def setup(self, run: StageContext) -> None:
+        super().setup(run)
+        if self.at_start:
+            run.policy.keep_reference(renew=True)
 
     def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:
         state, steps = self.state, run.phase_step + 1

@@ -164,7 +164,8 @@ class MathbookRlSchedule(PromptSampler):
 
     Paper: We-Math 2.0 (MathBook-RL), arXiv:2508.10433. Released code: We-Math/We-Math2.0 29eb79b,
     dynamic_scheduling/verl/utils/dataset.py:299-430. Deviates: there levels are a graph of increments (base,
-    x, y, xy, ...), and what failed comes again until it is solved, or, at the first level, no more; the
+    x, y, xy, ...), what failed comes again until it is solved, or, at the first level, no more, and results
+    are read after rollouts were reordered (ray_trainer.py:531,562), so that problems share them; the
     auxiliary problem here is the level below, since generated rows isolate one factor (the size of the
     numbers). Needs `row.meta[key]` and `row.meta["level"]`. State: the level of each visited principle. Edge:
     the hardest level stays.

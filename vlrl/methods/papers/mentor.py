@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vlrl.methods.common.side_models import Continuation, SideModel
+from vlrl.methods.common.side_models import Continuation, SideModel, fitted
 from vlrl.methods.core.advantage import GRPO
 from vlrl.methods.core.rollout import Independent
 from vlrl.plugins.capabilities import Annotation
@@ -132,7 +132,7 @@ class Blend:
         state.add(tokens=1.0, asked=float(asked))
         if not asked:
             return logits_V
-        expert_V = torch.log_softmax(self.expert(key).to(logits_V.device)[: len(logits_V)], -1)
+        expert_V = torch.log_softmax(fitted(self.expert(key), logits_V), -1)
         self.last[key] = expert_V - own_V
         return logits_V + self.settings.strength * (expert_V - own_V)
 

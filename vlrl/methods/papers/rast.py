@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlrl.methods.common.side_models import Continuation, SideModel
+from vlrl.methods.common.side_models import Continuation, SideModel, fitted
 from vlrl.methods.core.sampling import Plain
 from vlrl.plugins.contexts import PhaseContext, StageContext
 from vlrl.plugins.registry import ConfigError, register
@@ -96,8 +96,7 @@ class Shift:
         if key and (gap_V := self.last.pop(key[:-1], None)) is not None:
             self.state.add(gain=float(gap_V[key[-1]]), tokens=1.0)
         plus_V, minus_V = (
-            side(key).to(logits_V.device)[: len(logits_V)] if side is not None else logits_V
-            for side in (self.plus, self.minus)
+            fitted(side(key), logits_V) if side is not None else logits_V for side in (self.plus, self.minus)
         )
         self.last[key] = torch.log_softmax(plus_V, -1) - torch.log_softmax(minus_V, -1)
         return logits_V + self.strength * (plus_V - minus_V)
