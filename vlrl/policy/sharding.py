@@ -129,9 +129,12 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     tensors of `state` themselves."""
     inner = base(model)
     attention = inner.config.get_text_config()._attn_implementation
+    tower = getattr(inner.config, "vision_config", None)
+    arguments = copy.deepcopy(getattr(tower, "model_args", None))
     with without_zero3_init():
-        config = copy.deepcopy(inner.config)  # timm writes into the arguments of a tower
-        fresh = type(inner)._from_config(config, attn_implementation=attn_implementation)
+        fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
+    if arguments is not None:
+        tower.model_args = arguments  # timm wrote into them
     # the names that it is saved under
     fresh._weight_conversions = getattr(inner, "_weight_conversions", None)
     for one in (inner, fresh):  # the constructor wrote into a config that both may share

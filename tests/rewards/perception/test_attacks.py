@@ -20,7 +20,7 @@ ELSEWHERE = {
     *("sat", "chain", "graph", "sequence", "stated_steps", "exact", "filled", "places", "date_decay"),
     *("date_gap", "date_order", "masked_date", "rerank", "table_evidence", "term_recall"),
     *("patch_similarity", "code_edit", "checkers", "verilog", "triton_kernel", "unit_test_feedback"),
-    *("formal_proof", "transcript", "transcript_faults", "transcript_keywords"),
+    *("formal_proof", "transcript", "transcript_faults", "transcript_keywords", "squad"),
 }
 
 
