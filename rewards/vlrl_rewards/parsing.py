@@ -21,11 +21,10 @@ from vlrl.plugins.scoring import Answer, Response, Unread
 from vlrl_rewards.text.denials import FOREIGN_NOT, MAYBE, MIGHT, PAUSES, TAKES_BACK, WRONG, denied, doubted
 
 _THINK = r"think(?:ing)?|thought|reasoning|scratchpad|reflection|analysis"
-_OPEN_CLOSE = re.compile(
-    rf"(?P<open><\s*(?:{_THINK})\s*>|\[THINK\]|◁think▷|<\|begin_of_thought\|>|<!--)"
-    rf"|(?P<close><\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>|-->)",
-    re.IGNORECASE,
-)
+_OPEN = rf"<\s*(?:{_THINK})\s*>|\[THINK\]|◁think▷|<\|begin_of_thought\|>"
+_CLOSE = rf"<\s*/\s*(?:{_THINK})\s*>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>"
+_THOUGHT = re.compile(rf"(?P<open>{_OPEN})|(?P<close>{_CLOSE})", re.IGNORECASE)
+_HIDDEN = re.compile(rf"(?P<open>{_OPEN}|<!--)|(?P<close>{_CLOSE}|-->)", re.IGNORECASE)
 # "the answer" with its verb, in languages other than English and Chinese; a negation ("ist nicht", "n'est
 # pas", "no es") is no such verb.
 _FOREIGN = (
@@ -137,8 +136,23 @@ MAX_NESTED_BOXES = 8  # levels of boxes in boxes that are unwrapped
 def visible(text: str) -> str:
     """The text with thinking, HTML comments, text that is struck out and special tokens replaced by spaces;
     offsets do not change."""
+    seen = _between(text, _HIDDEN)
+    for hidden in (_SPECIAL, _STRUCK):
+        seen = hidden.sub(lambda m: " " * len(m[0]), seen)
+    return seen
+
+
+@lru_cache(maxsize=64)
+def outside_thinking(text: str) -> str:
+    """The text with thinking replaced by spaces and all else as it stands, for programs: they may hold arrows
+    (`-->`), shifts (`<<4>>`) and tildes, which `visible` takes for marks. Offsets do not change."""
+    return _between(text, _THOUGHT)
+
+
+def _between(text: str, marks: re.Pattern[str]) -> str:
+    """The text with what stands between opening and closing `marks` replaced by spaces."""
     keep, depth, start = [], 0, 0
-    for mark in _OPEN_CLOSE.finditer(text):
+    for mark in marks.finditer(text):
         if mark["open"]:
             if depth == 0:
                 keep.append((start, mark.start()))
@@ -154,10 +168,7 @@ def visible(text: str) -> str:
     for begin, end in keep:
         out += [" " * (begin - at), text[begin:end]]
         at = end
-    seen = "".join(out) + " " * (len(text) - at)
-    for hidden in (_SPECIAL, _STRUCK):
-        seen = hidden.sub(lambda m: " " * len(m[0]), seen)
-    return seen
+    return "".join(out) + " " * (len(text) - at)
 
 
 def strip_thinking(text: str) -> str:

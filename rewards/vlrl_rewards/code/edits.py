@@ -17,7 +17,7 @@ from vlrl.plugins.registry import register
 from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict
 from vlrl.types import Row
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import answer_tags, visible
+from vlrl_rewards.parsing import answer_tags, outside_thinking
 
 MAX_CHARS = 20_000
 MAX_FILE = 1_000_000
@@ -188,7 +188,7 @@ class CodeEdit(Graded):
         wanted = bare_code(str(gold if gold is not None else ""))
         if not wanted:
             raise GoldError(f"row {row.id!r}: the gold answer is not Python: {gold!r:.80}")
-        answer = code_block(visible(response.text))
+        answer = code_block(outside_thinking(response.text))
         mine = None if answer is None else bare_code(answer.text)
         if answer is None or not mine:
             raise Unread("no block of Python in the answer", response.whole)

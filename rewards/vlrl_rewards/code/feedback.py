@@ -12,7 +12,7 @@ from vlrl.types import Row
 from vlrl_rewards.code.sandbox import SandboxLimits, require, run
 from vlrl_rewards.code.verifier import MAX_CODE, program_in, same_output, same_result, unit_tests
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import visible
+from vlrl_rewards.parsing import outside_thinking
 
 PAY = {"passed": 1.0, "wrong": -0.3, "error": -0.6, "compile": -1.0}
 
@@ -47,7 +47,7 @@ class UnitTestFeedback(Graded):
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
         tests = unit_tests(gold)
-        text = visible(response.text)
+        text = outside_thinking(response.text)
         program = program_in(text)
         if not program.strip() or len(program) > MAX_CODE:
             raise Unread("no fenced program in the answer")

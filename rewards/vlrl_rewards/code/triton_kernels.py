@@ -21,7 +21,7 @@ from vlrl_rewards.code.isolation import packages_inside
 from vlrl_rewards.code.sandbox import Ran, SandboxLimits, require, run
 from vlrl_rewards.code.verifier import MAX_CODE, program_in
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import visible
+from vlrl_rewards.parsing import outside_thinking
 
 IMPORTS = ("torch", "triton", "triton.language", "math", "typing", "__future__")
 # What a launcher may ask of torch and of tensors: memory, shapes and places, no arithmetic.
@@ -239,7 +239,7 @@ class TritonKernel(Graded):
         require(self.sandbox)
 
     def grade(self, response: Response, gold: Any, row: Row) -> Verdict:
-        kernel, text = kernel_in(gold), visible(response.text)
+        kernel, text = kernel_in(gold), outside_thinking(response.text)
         code = program_in(text)
         if not code.strip() or len(code) > MAX_CODE:
             raise Unread("no fenced program in the answer")

@@ -19,7 +19,7 @@ from vlrl.plugins.scoring import Answer, Response, Unread, Verdict, verdict
 from vlrl.types import Row
 from vlrl_rewards.code.sandbox import SandboxLimits, require, run, run_check
 from vlrl_rewards.kinds import verifier
-from vlrl_rewards.parsing import MAX_REPEATS, answer_tags, visible
+from vlrl_rewards.parsing import MAX_REPEATS, answer_tags, outside_thinking
 from vlrl_rewards.verified import ByKind
 
 _BLOCK = re.compile(r"```(?:python3?|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
@@ -220,12 +220,12 @@ def code(
     check = check_in(gold)
     tests = unit_tests(gold) if check is None else None
     require(sandbox)
-    if len(answer_tags(visible(response.text))) > MAX_REPEATS:
+    if len(answer_tags(outside_thinking(response.text))) > MAX_REPEATS:
         raise Unread("several answer blocks, none chosen")
-    program = program_in(visible(response.text))
+    program = program_in(outside_thinking(response.text))
     if not program.strip():
         raise Unread("no fenced program in the answer")
-    start = visible(response.text).find(program)
+    start = outside_thinking(response.text).find(program)
     answer = Answer(program, start, start + len(program), "program")
     if len(program) > MAX_CODE:
         raise Unread("the program is too long", answer)

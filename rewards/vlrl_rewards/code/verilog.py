@@ -21,7 +21,7 @@ from vlrl.plugins.scoring import Answer, GoldError, Response, Unread, Verdict, v
 from vlrl.types import Row
 from vlrl_rewards.code.sandbox import Ran, SandboxLimits, require, run
 from vlrl_rewards.graded import Graded
-from vlrl_rewards.parsing import visible
+from vlrl_rewards.parsing import outside_thinking
 
 MAX_CODE = 100_000
 MAX_GOLDS = 8
@@ -139,8 +139,8 @@ def _golden(one: Mapping[str, Any]) -> Golden:
 
 
 def module_in(text: str) -> str:
-    """The last ```verilog block of the visible text; "" if there is none."""
-    blocks = _BLOCK.findall(visible(text))
+    """The last ```verilog block outside the thinking; "" if there is none."""
+    blocks = _BLOCK.findall(outside_thinking(text))
     return blocks[-1] if blocks else ""
 
 

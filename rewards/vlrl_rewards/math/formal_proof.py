@@ -15,7 +15,7 @@ from vlrl.types import Group, Row
 from vlrl_rewards.graded import Graded
 from vlrl_rewards.math.proof_service import Checked, ProofClient
 from vlrl_rewards.math.small_logic import LogicError, parse_theorem
-from vlrl_rewards.parsing import visible
+from vlrl_rewards.parsing import outside_thinking
 
 HEADER = (
     "import Mathlib\nimport Aesop\nset_option maxHeartbeats 400000\nopen BigOperators Real Nat Topology Rat"
@@ -139,7 +139,7 @@ class FormalProof(Graded):
 
 def submitted(response: str) -> Answer:
     """The last block of Lean in the visible text. Raises Unread where there is none."""
-    blocks = list(_BLOCK.finditer(visible(response)))
+    blocks = list(_BLOCK.finditer(outside_thinking(response)))
     if not blocks or not blocks[-1][1].strip():
         raise Unread("no ```lean4 block in the answer")
     block = blocks[-1]

@@ -9,6 +9,8 @@ from vlrl_rewards import verify
 from vlrl_rewards.code import isolation, sandbox
 from vlrl_rewards.code.sandbox import SandboxError, SandboxLimits
 from vlrl_rewards.code.verifier import program_in, same_output, same_result, unit_tests
+from vlrl_rewards.code.verilog import module_in
+from vlrl_rewards.math.formal_proof import submitted
 
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Reward
@@ -134,6 +136,23 @@ def test_without_a_sandbox_code_is_refused(monkeypatch, rollout):
         build(Reward, "code").check(None)
     with pytest.raises(ValueError, match="none of"):
         verify(SUM, fenced(ADD), "code", sandbox="none")
+
+
+ARROWS = "a, b = map(int, input().split())  # a --> b, ~~a,~~b\nprint(a + b + ((a << 4) >> 4) - a)"
+
+
+def test_marks_of_hidden_text_are_code_in_a_program(rollout):
+    """`-->`, `<<4>>` and `~~` hide text of an answer, and are arrows, shifts and complements of a program."""
+    one = {"name": "code", "sandbox": "unsafe", "seconds": 1.5}
+    assert build(Reward, one)(rollout(SUM, fenced(ARROWS))) == 1.0
+    assert build(Reward, one)(rollout(SUM, f"<think>{fenced(ADD)}</think> no")) == 0.0
+    module = "module m(input a, output y); // IDLE --> RUN\nassign y = (a << 4) >> 4;\nendmodule\n"
+    assert module_in(f"<think>x</think> ```verilog\n{module}```") == module.strip()
+    proof = "-- 1 --> 2\ntheorem t : 1 = 1 := rfl"
+    assert submitted(f"```lean4\n{proof}\n```").text.strip() == proof
+    edit = "x = 1  # a --> b\ny = 2"
+    text = f"<answer>```python\n{edit}\n```</answer>"
+    assert build(Reward, {"name": "code_edit"})(rollout(edit, text)) == pytest.approx(2.0)
 
 
 def test_reward_scores_and_partial_credit(rollout):
