@@ -129,7 +129,7 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     tensors of `state` themselves."""
     inner = base(model)
     attention = inner.config.get_text_config()._attn_implementation
-    tower = getattr(inner.config, "vision_config", None)
+    tower: Any = getattr(inner.config, "vision_config", None)
     arguments = copy.deepcopy(getattr(tower, "model_args", None))
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)

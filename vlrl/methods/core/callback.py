@@ -154,7 +154,7 @@ class ReferenceReset(Callback):
     """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen
     in `patience` evaluations in a row.
 
-    `at_start`: once, when the phase begins, as in releases whose second stage is a run of its own.
+    `at_start`: when the phase begins, as where a second stage is a run of its own.
     The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last
     reset. 0 switches `every` or `eval_every` off. `reset_optimizer` clears the optimizer's moments too.
     Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the
