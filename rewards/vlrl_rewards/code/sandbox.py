@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from vlrl_rewards.code import isolation
 
 MODES = ("bubblewrap", "unsafe")
+_START = 60.0  # seconds until a runner is ready, on a busy machine
 _FIRST_USER, _USERS = (
     1 << 30,
     1 << 29,
@@ -196,13 +197,15 @@ def _process(job: dict[str, Any], limits: SandboxLimits, sandbox: str) -> Iterat
 
 def _collect(process: subprocess.Popen[bytes], seconds: float, most: int) -> bytes:
     assert process.stdout is not None
-    fd, out, deadline = process.stdout.fileno(), bytearray(), time.monotonic() + seconds
+    fd, out, deadline, started = process.stdout.fileno(), bytearray(), time.monotonic() + _START, False
     while len(out) < most:
         ready = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]
         chunk = os.read(fd, 1 << 16) if ready else b""
         if not chunk:
             break
         out += chunk
+        if not started and b"\n" in out:  # the runner is ready: the time of the tests begins
+            deadline, started = time.monotonic() + seconds, True
     return bytes(out)
 
 
