@@ -12,7 +12,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -66,8 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
     for item in items:
-        if "gemma3n" in item.name.lower().replace("-", "") and find_spec("timm") is None:
-            item.add_marker(pytest.mark.skip(reason="Gemma 3n needs the package timm"))
         for mark in item.iter_markers("needs"):
             if missing := [program for program in mark.args if is_missing(program)]:
                 item.add_marker(pytest.mark.skip(reason=NEEDS + " or ".join(missing)))

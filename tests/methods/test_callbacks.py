@@ -91,6 +91,13 @@ def test_a_second_phase_begins_with_its_own_reference():
         assert same == bool(more)
 
 
+def test_with_an_adapter_no_reference_moves_and_that_is_said():
+    """The reference is the model without the adapter."""
+    parts = run(policy=SimpleNamespace(has_adapter=True, keep_reference=lambda renew: None))
+    ReferenceReset(at_start=True).setup(parts)
+    assert "moves no reference" in parts.warnings[0]
+
+
 @pytest.mark.parametrize(
     ("callback", "aux_tensors", "reason"),
     [

@@ -110,6 +110,16 @@ def test_a_critic_model_has_an_optimizer_of_its_own():
     assert torch.cat(gradients).norm() == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_a_critic_models_norm_of_0_clips_nothing():
+    heads = []
+    for norm in (0, 1e9):
+        fields = ["group_filters=null", f"callbacks.critic.max_grad_norm={norm}", "optimizer.lr=1e-2"]
+        made = text_run(["methods/open_reasoner_zero"], fields)
+        steps(made, 1)
+        heads.append(value_model(made).head.weight.detach())
+    assert heads[0].any() and torch.equal(*heads)
+
+
 def test_a_critic_models_coefficient_scales_its_gradient():
     norms = []
     for coef in (1.0, 0.1):

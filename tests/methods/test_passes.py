@@ -226,6 +226,17 @@ def test_the_base_is_its_whole_distribution():
     assert later["f_divergence"] == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize(("sharded", "passes"), [(False, 1), (True, 3)])
+def test_ranks_of_sharded_weights_make_equally_many_passes(sharded, passes):
+    made = []
+    replay, clock = DphRl(steps=1), base_run(params_sharded=sharded, gather=lambda own: [*own, 3])
+    forward = clock.policy.forward
+    clock.policy.forward = lambda batch: made.append(batch) or forward(batch)
+    replay.setup(clock)
+    ((name, stored),) = replay.solved([group(1, 1, name="ours"), group(0, 0, name="hard")])
+    assert name == "ours" and len(stored) == 2 and len(made) == passes
+
+
 def test_stored_groups_join_every_step_in_turn():
     names = ["a", "b", "c"]
     rows = {"s": [group(1, name=name).row for name in names]}
@@ -248,7 +259,7 @@ def test_base_samples_of_one_rank_are_there_for_all():
     here, there = DphRl(steps=1), DphRl(steps=1)
     there.setup(base_run())
     found = there.solved([group(1, 1, name="theirs")])
-    clock = base_run(gather=lambda own: [*own, 2] if own == [1] else [*own, *found])
+    clock = base_run(gather=lambda own: [*own, *found])
     here.setup(clock)
     assert here([group(1, 1, name="ours")]) == []
     assert set(here.state_dict()["store"]) == {"ours", "theirs"}

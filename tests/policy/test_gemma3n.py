@@ -4,7 +4,6 @@ streams, sounds that all take as many tokens, and a tower of timm."""
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,6 @@ from vlrl.types import MediaError
 BOTH = ask("Do they fit?", (Noise(1), Noise(2, (40, 90))), audios=(Hiss(5, 2.3),))
 SHARING = {"layers": 4, "std": 0.1}  # layers 2 and 3 have no keys of their own
 
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="Gemma 3n needs the package timm")
-
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
@@ -38,7 +35,6 @@ def gradient(policy: Policy, logp: torch.Tensor) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
 
 
-@needs_timm
 def test_layers_without_keys_and_recomputed_ones_are_those_of_plain_transformers(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +58,6 @@ def test_layers_without_keys_and_recomputed_ones_are_those_of_plain_transformers
     policy.model.gradient_checkpointing_disable()
 
 
-@needs_timm
 @pytest.mark.parametrize(
     "name",
     [
@@ -82,7 +77,6 @@ def test_every_mechanism_takes_part(policy: Policy, name: str) -> None:
     torch.testing.assert_close(policy.forward(batch)["logp"].detach(), before, atol=0, rtol=0)
 
 
-@needs_timm
 @pytest.mark.parametrize("seconds", [0.05, 0.5, 2.31])
 def test_a_sounds_frames_and_embeddings_are_those_of_the_processor_and_the_model(
     policy: Policy, seconds: float
@@ -105,7 +99,6 @@ def test_a_sounds_frames_and_embeddings_are_those_of_the_processor_and_the_model
     torch.testing.assert_close(ours.embeds_NH, seen[0][0, places], atol=1e-5, rtol=0)
 
 
-@needs_timm
 def test_a_sound_that_is_too_long_or_too_short_is_refused_and_never_cut(policy: Policy) -> None:
     with pytest.raises(MediaError, match=r"a sound of 3.0 s; the tower hears up to 3 s: cut it into parts"):
         policy.encode(ask("What?", audios=(Hiss(1, 3.0),)))  # 16 embeddings of 160 ms: 2.56 s
@@ -113,7 +106,6 @@ def test_a_sound_that_is_too_long_or_too_short_is_refused_and_never_cut(policy: 
         policy.encode(ask("What?", audios=(Hiss(1, 0.02),)))
 
 
-@needs_timm
 def test_adapters_act_in_training_as_in_sampling() -> None:
     """transformers reads the weight of `correction_coefs` in training, past an adapter on it."""
     policy = policy_of("gemma3n", tiny={"std": 0.1})
@@ -133,7 +125,6 @@ def test_adapters_act_in_training_as_in_sampling() -> None:
         torch.testing.assert_close(in_training, in_sampling, atol=1e-6, rtol=0)
 
 
-@needs_timm
 def test_a_frozen_tower_sees_and_hears_once_and_its_projector_is_trained() -> None:
     policy = policy_of("gemma3n")
     batch = make_batch(groups_of([BOTH]), policy.pad_id)
@@ -157,7 +148,6 @@ def test_a_frozen_tower_sees_and_hears_once_and_its_projector_is_trained() -> No
     assert len(passes) == 2
 
 
-@needs_timm
 def test_a_saved_folder_tells_its_tower_again_and_again(tmp_path: Path) -> None:
     policy = policy_of("gemma3n")
     wanted = policy.model.config.vision_config.model_args
@@ -171,7 +161,6 @@ def test_a_saved_folder_tells_its_tower_again_and_again(tmp_path: Path) -> None:
     assert policy.model.config.vision_config.model_args == wanted
 
 
-@needs_timm
 def test_the_planner_counts_a_picture_of_the_release() -> None:
     """A tower of 294 million weights, with and without recomputation."""
     family = build(Family, load(["models/gemma3n_e2b"]).tree["policy"])

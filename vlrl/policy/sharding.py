@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from vlrl.policy.adapters import has_adapter
 from vlrl.policy.family import base
+from vlrl.policy.tower import keep_tower_arguments, tower_arguments
 from vlrl.services.lazy import Tensor, nn, torch
 
 
@@ -129,15 +130,13 @@ def model_from_state(state: Mapping[str, Tensor], model: Any, attn_implementatio
     tensors of `state` themselves."""
     inner = base(model)
     attention = inner.config.get_text_config()._attn_implementation
-    tower: Any = getattr(inner.config, "vision_config", None)
-    arguments = copy.deepcopy(getattr(tower, "model_args", None))
+    arguments = tower_arguments(inner.config)
     with without_zero3_init():
         fresh = type(inner)._from_config(inner.config, attn_implementation=attn_implementation)
-    if arguments is not None:
-        tower.model_args = arguments  # timm wrote into them
     # the names that it is saved under
     fresh._weight_conversions = getattr(inner, "_weight_conversions", None)
     for one in (inner, fresh):  # the constructor wrote into a config that both may share
+        keep_tower_arguments(one, arguments)
         one.config.get_text_config()._attn_implementation = attention
     if has_adapter(model):
         from peft import get_peft_model

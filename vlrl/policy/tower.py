@@ -6,6 +6,7 @@ and training see equal bits.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,18 @@ from vlrl.policy.family import Family, base
 from vlrl.services.lazy import Tensor, nn, torch
 
 TIMM = "TimmWrapperModel"  # transformers' class of towers that are no list of layers
+
+
+def tower_arguments(config: Any) -> Any:
+    """A copy of the arguments of timm's tower in a model's config, None for other towers: timm takes entries
+    out of those that it is given, and puts modules in."""
+    return copy.deepcopy(getattr(getattr(config, "vision_config", None), "model_args", None))
+
+
+def keep_tower_arguments(model: Any, arguments: Any) -> None:
+    """Put `tower_arguments` back into the config of a model that was built from it."""
+    if arguments is not None:
+        model.config.vision_config.model_args = arguments
 
 
 class FrozenWeights:

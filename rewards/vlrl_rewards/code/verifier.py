@@ -45,7 +45,7 @@ class Check(NamedTuple):
 
 
 def program_in(text: str) -> str:
-    """The last fenced block of the answer, else of the visible text; "" if there is none."""
+    """The last fenced block of the answer, else of the text; "" if there is none."""
     tags = answer_tags(text)
     inside = text[tags[-1][0] : tags[-1][1]] if tags else text
     blocks = _BLOCK.findall(inside) or _BLOCK.findall(text)
@@ -207,7 +207,7 @@ def code(
     memory_mb: int = 1024,
     partial: bool = False,
 ) -> Verdict:
-    """The last fenced program of the visible response passes every test; `partial` scores the share of tests
+    """The last fenced program outside the thinking passes every test; `partial` scores the share of tests
     passed (then all are run).
 
     Gold: tests (`unit_tests`), compared outside the sandbox; or {"check": text, "fn_name": names, "setup"?},
@@ -220,12 +220,13 @@ def code(
     check = check_in(gold)
     tests = unit_tests(gold) if check is None else None
     require(sandbox)
-    if len(answer_tags(outside_thinking(response.text))) > MAX_REPEATS:
+    text = outside_thinking(response.text)
+    if len(answer_tags(text)) > MAX_REPEATS:
         raise Unread("several answer blocks, none chosen")
-    program = program_in(outside_thinking(response.text))
+    program = program_in(text)
     if not program.strip():
         raise Unread("no fenced program in the answer")
-    start = outside_thinking(response.text).find(program)
+    start = text.find(program)
     answer = Answer(program, start, start + len(program), "program")
     if len(program) > MAX_CODE:
         raise Unread("the program is too long", answer)

@@ -46,7 +46,7 @@ class FormalProof(Graded):
     """1 for a proof of the row's theorem that a proof checker accepts, else 0.
 
     The row's `meta.formal` is the statement, `theorem NAME ... : ...`; the proof is the last ```lean4 block
-    of the visible text, the tactics alone or behind the same statement and `:= by`. What is checked is the
+    outside the thinking, the tactics alone or behind the same statement and `:= by`. What is checked is the
     row's own statement with these tactics. Paper: NFL-HR, arXiv:2505.23703 (Lean 4; proofs are not checked
     there, a limitation that it names). Edge: no block, another statement, a word of `FORBIDDEN`, `sorry`, or
     more than `seconds`: 0; a row without a theorem: 0; a checker that fails: no score.
@@ -138,7 +138,7 @@ class FormalProof(Graded):
 
 
 def submitted(response: str) -> Answer:
-    """The last block of Lean in the visible text. Raises Unread where there is none."""
+    """The last block of Lean outside the thinking. Raises Unread where there is none."""
     blocks = list(_BLOCK.finditer(outside_thinking(response)))
     if not blocks or not blocks[-1][1].strip():
         raise Unread("no ```lean4 block in the answer")

@@ -167,10 +167,10 @@ class ReasoningPhrases(Reward):
     k: the phrases of the list that occur in the text; q: the share of its word `n`-grams that repeat earlier
     ones (`count` "repeats"), or the number of different repeated ones over all n-grams ("kinds", as
     released); t: the occurrences of the texts of `takes`. With the reward `of`: r = r_of where r_of > 0, else
-    the value above. No answer: 0. Paper: Lv et al. 2025 (reasoning pattern
-    reward), arXiv:2505.22653; released code: 40 phrases of which 20 are enough, 20-grams,
-    "user: " taken. Deviates: rewards/DEVIATIONS.md. Edge: a phrase counts once; the answer's content is not
-    read. Range [0, 1], or that of the reward `of`.
+    the value above. No answer: 0. Paper: Lv et al. 2025 (reasoning pattern reward), arXiv:2505.22653;
+    released code: 40 phrases of which 20 are enough, 20-grams, "user: " taken. Deviates:
+    rewards/DEVIATIONS.md. Edge: a phrase counts once; the answer's content is not read. Range [0, 1], or that
+    of the reward `of`.
     """
 
     reads_answer: ClassVar[bool] = False

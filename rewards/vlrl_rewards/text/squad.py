@@ -24,7 +24,7 @@ def squad_words(text: str) -> list[str]:
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()[:MAX_TOKENS]
 
 
-def last_answer(text: str) -> Answer | None:
+def closed_answer(text: str) -> Answer | None:
     """The text of the last `<answer>` that is closed, as `<answer>(.*?)</answer>` finds it."""
     found, at = None, text.find(_OPENING)
     while at >= 0:
@@ -39,7 +39,7 @@ def last_answer(text: str) -> Answer | None:
 @register("squad")
 @dataclass(frozen=True, kw_only=True)
 class Squad(Graded):
-    """SQuAD's exact match, or F1, of the last answer in tags.
+    """SQuAD's exact match, or F1, of the last answer in tags, within a thought too.
 
         r = max over golds of 1[n(answer) = n(gold)]   ("exact"), or of the F1 of n's words   ("f1")
 
@@ -56,7 +56,7 @@ class Squad(Graded):
         wanted = [squad_words(text) for text in golds]
         if not wanted or not all(wanted):
             raise GoldError(f"row {row.id!r}: the gold answer {gold!r} has no word; give a text, or several")
-        answer = last_answer(response.text)
+        answer = closed_answer(response.text)
         if answer is None:
             raise Unread("no answer in tags")
         said = squad_words(answer.text)

@@ -1,7 +1,7 @@
 """SQuAD's exact match and F1, by hand, and what they do not accept."""
 
 import pytest
-from vlrl_rewards.text.squad import Squad, last_answer, squad_words
+from vlrl_rewards.text.squad import Squad, closed_answer, squad_words
 
 from vlrl.plugins.scoring import GoldError
 
@@ -40,7 +40,7 @@ def test_the_last_closed_answer_counts():
     text = "<answer>Rome</answer> no, <answer>Paris</answer> <answer>Oslo"
     assert score(text, "Paris") == 1.0 and score(text, "Rome") == score(text, "Oslo") == 0.0
     assert score("<answer> <answer>Paris</answer>", "answerParis") == 1.0  # the first tag opens it
-    assert last_answer("</answer>Paris<answer>") is None
+    assert closed_answer("</answer>Paris<answer>") is None
 
 
 @pytest.mark.parametrize("text", ["", "Paris", "The answer is Paris.", "\\boxed{Paris}", "<answer>Paris"])

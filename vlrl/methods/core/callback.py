@@ -122,8 +122,8 @@ class ReferenceEMA(Callback):
         if run.state_sharded or run.policy.has_adapter:
             raise ConfigError(
                 "callbacks: 'reference_ema' moves a copy of all weights, which neither adapters nor "
-                "sharded weights have; "
-                "use reference_reset, or train all weights on each rank"
+                "sharded weights have; train all weights, on each rank; for sharded weights reference_reset "
+                "moves the reference as well"
             )
 
     @no_grad
@@ -152,15 +152,14 @@ class ReferenceResetState(State):
 @dataclass(frozen=True)
 class ReferenceReset(Callback):
     """ProRL's reference reset: pi_ref <- pi every `every` steps, or when the held-out accuracy has not risen
-    in `patience` evaluations in a row.
+    in `patience` evaluations in a row; with `at_start` when the phase begins.
 
-    `at_start`: when the phase begins, as where a second stage is a run of its own.
     The held-out accuracy is evaluated every `eval_every` steps and must exceed the best one since the last
     reset. 0 switches `every` or `eval_every` off. `reset_optimizer` clears the optimizer's moments too.
     Paper: Liu et al. 2025 (ProRL), arXiv:2505.24864, sec. 3.2: hard resets of the reference and of the
-    optimizer when validation stalls. The pace is vlrl's: the paper's resets were made by hand. Edge: an
-    evaluation in which no task could be scored is ignored. Raises ConfigError where nothing reads the
-    reference.
+    optimizer when validation stalls. The pace is vlrl's: theirs were by hand. Edge: an
+    evaluation in which no task could be scored is ignored; with an adapter nothing moves (a warning). Raises
+    ConfigError where nothing reads the reference.
     """
 
     every: int = 0
@@ -188,6 +187,11 @@ class ReferenceReset(Callback):
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
+        if run.policy.has_adapter:
+            run.warn(
+                "callbacks: 'reference_reset' moves no reference, which is the model without the adapter; "
+                "train all weights (trainable.name=full), or merge the adapter between two runs"
+            )
         if self.at_start:
             run.policy.keep_reference(renew=True)
 

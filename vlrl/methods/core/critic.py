@@ -13,6 +13,7 @@ Shapes: B rollouts, T completion tokens, N scored tokens, H hidden size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -264,7 +265,7 @@ class CriticModel(Callback):
         anew: Whether a phase begins with a new value model, from the policy's weights; else it goes on with
             that of the phase before.
         coef: Factor on the loss, which the clip of the norm sees (open_instruct's vf_coef).
-        betas, weight_decay, max_grad_norm: Of its AdamW, as `optimizer` has them for the policy.
+        betas, weight_decay, max_grad_norm: Of its AdamW, as in `optimizer` (norm 0: no clip).
     """
 
     objective: Literal["value", "outcome"] = "value"
@@ -338,7 +339,7 @@ class CriticModel(Callback):
                     torch.zeros_like(p) if p.grad is None else p.grad
                 )  # a rank without a picture, or without a rollout
                 p.grad = run.sum_tensor(p.grad) * (self.coef / all_items)
-            nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
+            nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm or math.inf)
             optimizer.step()
             count += items
         return {

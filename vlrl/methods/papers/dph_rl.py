@@ -45,10 +45,9 @@ class DphRl(ReplayBuffer):
 
     Afterwards every step gets `added` stored groups per rank, in turn, and a fresh group of a stored prompt
     is replaced by the stored one (source "base"), whose tokens carry the base model's log-probs over the
-    whole vocabulary. All its
-    rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and on nothing else. A prompt that
-    is not drawn counts as D_exp. Released code: a batch of stored answers joins every batch; four of four
-    completions must be correct and one is stored.
+    whole vocabulary. All its rewards are equal, so only the term `dph_rl.f_divergence` acts on it, and on
+    nothing else. A prompt that is not drawn counts as D_exp. Released code: a batch of stored answers joins
+    every batch; four of four completions must be correct and one is stored.
 
     Attributes:
         steps: 0 is one pass over all rows.
@@ -135,13 +134,15 @@ class DphRl(ReplayBuffer):
 def full_logps(
     groups: Sequence[Group], present: Sequence[Group], run: StageContext
 ) -> dict[int, list[float]]:
-    """The policy's log-probs over the whole vocabulary of the rollouts of `groups`, by id: those of the
-    sampler are of what top_p left. Each rank makes as many forward passes; `present` has one to repeat."""
+    """The policy's log-probs of the rollouts of `groups`, by id, over the whole vocabulary: the sampler's are
+    of what top_p left."""
     parts = run.micro_batches(groups) if groups else []
-    repeated = [[Group(group.prompt, group.rollouts[:1], group.id)] for group in present[:1]]
+    if run.params_sharded:  # a forward pass is a collective: ranks with fewer parts repeat one of `present`
+        spare = next(Group(group.prompt, [r], group.id) for group in present for r in group if r.ids)
+        parts += [[spare]] * (max(run.gather([len(parts)])) - len(parts))
     found: dict[int, list[float]] = {}
-    for i in range(max(run.gather([len(parts)]))):
-        batch = run.batch((parts[i : i + 1] or repeated)[0])
+    for part in parts:
+        batch = run.batch(part)
         with torch.no_grad():
             logp_BT = run.policy.forward(batch)["logp"].float().cpu()
         for rollout, logp_T in zip(batch.rollouts, logp_BT, strict=True):

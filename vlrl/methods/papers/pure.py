@@ -37,8 +37,8 @@ class Pure(GroupRelative):
     the baseline: with `baseline` "token" the others' r' per token times the tokens of the step, with
     "step" the mean over the others of their r' per step. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275,
     eq. 5-8; T 0.1, outcome 1 (verifiable_reward_coef) and the token baseline as in the released code.
-    Deviates: its whitening counts ends of steps. Edge: a rollout without steps, and the
-    tokens after the last step, have only the outcome; without steps of siblings there is no baseline.
+    Deviates: the release's whitening counts the ends of steps. Edge: a rollout without steps, and tokens
+    after the last step, have only the outcome; without steps of siblings there is no baseline.
 
     Attributes:
         mask_ends: The last token of a step has advantage 0 (it never counts in its step).

@@ -9,7 +9,6 @@ Shape legend: B rows, L tokens, H hidden size, F frames, M mel bins, N embedding
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from vlrl.policy.families.sounds import heard_samples, too_short
 from vlrl.policy.families.vision import Units, VisionFamily, with_media
 from vlrl.policy.family import base
 from vlrl.policy.tiny import Tiny, qwen_tokenizer
+from vlrl.policy.tower import keep_tower_arguments, tower_arguments
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.services.third_party import pip_install
 from vlrl.types import Media
@@ -175,11 +175,13 @@ class Gemma3n(VisionFamily):
 
         model, processor = super().load()
         held = PreTrainedConfig.get_config_dict(located(self.model), revision=self.revision)[0]
-        return with_tower_arguments(model, held["vision_config"].get("model_args")), processor
+        keep_tower_arguments(model, held["vision_config"].get("model_args"))
+        return model, processor
 
     def random_model(self, model_class: Any, config: Any, **options: Any) -> Any:
-        arguments = copy.deepcopy(config.vision_config.model_args)
-        model = with_tower_arguments(super().random_model(model_class, config, **options), arguments)
+        arguments = tower_arguments(config)
+        model = super().random_model(model_class, config, **options)
+        keep_tower_arguments(model, arguments)
         for name, parameter in model.named_parameters():
             if name.endswith("correct_output_scale"):  # zeros would cut off the embeddings of layers
                 parameter.data.normal_(1, 0.1)
@@ -260,13 +262,6 @@ class Gemma3n(VisionFamily):
             attention_mask=mask, **kwargs,
         )  # fmt: skip
         return out.last_hidden_state, out.past_key_values
-
-
-def with_tower_arguments(model: Any, arguments: Mapping[str, Any] | None) -> Any:
-    """The model with the `arguments` of its tower in its config: timm, which is given them, takes entries out
-    of its blocks and puts modules in."""
-    model.config.vision_config.model_args = arguments
-    return model
 
 
 @cache
