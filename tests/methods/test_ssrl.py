@@ -55,11 +55,14 @@ def test_the_released_pattern_stays_on_one_line(text, one_line, any_lines):
 
 def test_information_is_not_trained_on():
     decode = Pieces("a", "<i>", "b", "c</", "i>", "d", "").decode
-    # the tags are left out with what they hold; a token that is half outside is trained on
+    # the tags are left out with what they hold; a token that begins outside is trained on
     assert outside([0, 1, 2, 3, 4, 5], "i", decode) == [True, False, False, False, False, True]
     assert outside([0, 5], "i", decode) == [True, True] and outside([], "i", decode) == []
     assert outside([0, 1, 2], "i", decode) == [True] * 3  # not closed
     assert outside([1, 0, 6, 3, 4], "i", decode) == [False, False, True, False, False]
+    # `create_information_loss_mask` encodes the text up to the closing tag, of which ">\n" is one token more
+    ends = Pieces("a <", "i>b</i", ">\n", "c").decode
+    assert outside([0, 1, 2, 3], "i", ends) == [True, False, False, True]
     assert outside([0, 1, 0], "i", Pieces("a", "b<i>c</i>").decode) == [True] * 3
 
 

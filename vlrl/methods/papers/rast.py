@@ -1,8 +1,8 @@
 """RAST: what RL changed in a small model, added to a large model's logits at every step of decoding.
 
 Paper: Ouyang et al. 2025 (RAST), arXiv:2506.15710, eq. 3; ozyyshr/RAST at 75d1e55b,
-modeling/dexperts.py:230-234 (base + alpha (expert - antiexpert)) and scripts/run_hyperparameter.sh (alpha
-0.3 .. 1.0).
+contrast_decode_worker.py:541-558 (base + alpha (expert - antiexpert)) and scripts/run_hyperparameter.sh
+(alpha 0.3 .. 1.0).
 
 Shapes: V vocabulary.
 """

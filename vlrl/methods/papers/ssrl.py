@@ -19,8 +19,8 @@ from vlrl.types import Group, Prompt
 @register("ssrl")
 @dataclass(frozen=True)
 class Ssrl(Independent):
-    """SSRL's rollouts: independent samples, not trained on the tokens that lie wholly in `<tag>...</tag>`,
-    tags included.
+    """SSRL's rollouts: independent samples, not trained on the tokens that begin in `<tag>...</tag>`, tags
+    included.
 
     They are in no loss, no KL and no mean over tokens; their lengths count. Paper: Fan et al. 2025 (SSRL),
     arXiv:2508.10874 (information mask); released code: create_information_loss_mask, which becomes the loss
@@ -43,12 +43,12 @@ class Ssrl(Independent):
 def outside(
     ids: Sequence[int], tag: str, decode: Callable[[Sequence[int]], str], across_lines: bool = False
 ) -> list[bool]:
-    """For each token whether it is outside of the tags, be it in part."""
+    """For each token whether its first character is outside of the tags."""
     pieces = [decode([token]) for token in ids]
     tagged = spans("".join(pieces), tag, across_lines)
     keep, at = [], 0
     for piece in pieces:
-        keep.append(not (piece and any(a <= at and at + len(piece) <= b for a, b in tagged)))
+        keep.append(not (piece and any(a <= at < b for a, b in tagged)))
         at += len(piece)
     return keep
 
