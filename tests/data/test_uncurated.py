@@ -46,11 +46,11 @@ def test_crossthink_drops_answers_of_more_than_ten_words():
     assert 0.3 < len(long) / len(made) < 0.7
 
 
-def test_medvlthinker_keeps_one_to_seven_of_eight():
+def test_medvlthinker_keeps_one_to_seven_of_sixteen():
     made = rows("measured_choice")
-    assert {row.meta["pass_rate"] for row in made} == {count / 8 for count in range(9)}
-    inside = [row.id for row in made if 0 < row.meta["pass_rate"] < 1]
-    assert kept({"name": "pass_rate", "low": 0.125, "high": 0.875}, made) == inside
+    assert {row.meta["pass_rate"] for row in made} == {count / 16 for count in range(17)}
+    inside = [row.id for row in made if 1 <= 16 * row.meta["pass_rate"] <= 7]
+    assert kept({"name": "pass_rate", "low": 0.0625, "high": 0.4375}, made) == inside
 
 
 def test_rates_of_pictures_grow_with_the_object():

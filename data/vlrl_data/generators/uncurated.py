@@ -15,7 +15,7 @@ from vlrl_data.generators.texts import AskedSource, Made, choice, qa
 from vlrl_data.lab.base import tagged_answer
 
 SOLVED_OF_64 = (64, 64, 57, 32, 7, 0)  # of sums that are easy, easy, ... and too hard for a small model
-SOLVED_OF_8 = (0, *range(1, 8), 8, 8)
+SOLVED_OF_16 = (0, *range(1, 16), 16, 16)
 
 
 def problem(rng: random.Random) -> Made:
@@ -54,10 +54,10 @@ def open_question(rng: random.Random) -> Made:
 
 
 def measured_choice(rng: random.Random) -> Made:
-    """A question with four options; `meta.pass_rate` is that of 8 rollouts, and one in ten has 0, two have
+    """A question with four options; `meta.pass_rate` is that of 16 rollouts, and one in 18 has 0, two have
     1."""
     made = choice(rng)
-    return made._replace(meta={"pass_rate": rng.choice(SOLVED_OF_8) / 8}, task="choice")
+    return made._replace(meta={"pass_rate": rng.choice(SOLVED_OF_16) / 16}, task="choice")
 
 
 ASKS: dict[str, Callable[[random.Random], Made]] = {
