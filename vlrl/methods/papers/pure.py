@@ -122,8 +122,7 @@ class PureProcessRewards(RewardShaping):
     prompt as the policy does, then each step without the delimiter and with `mark` behind it. Rewards are
     unchanged. Every rank holds a whole model. Paper: Cheng et al. 2025 (PURE), arXiv:2504.15275; released
     code: CJReinforce/PURE, openrlhf/trainer/ppo_utils/experience_maker.py at 41f9363: steps, mark, score.
-    Deviates: steps are tokenised anew by the model's own tokenizer; the release leaves out the whole token in
-    which the delimiter ends, here the delimiter and outer blanks. Edge: a step without text has no score
+    Deviates: steps are tokenised anew by the model's own tokenizer. Edge: a step without text has no score
     and belongs to the next one; a rollout without text has no steps.
 
     Attributes:

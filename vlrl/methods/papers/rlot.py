@@ -176,7 +176,7 @@ class Rlot(SampledStrategy):
     behind the steps. The first block is never refine; held-out epsilon is 0. Paper: Hao et al. 2025 (RLoT),
     arXiv:2505.14140, sec. 3; release: haohaoqian/RL-LLM-Reasoning at cf5e93a (train_Dueling_DDQN_MATH.py).
     Deviates: prompts' wording; episodes of a step share epsilon and navigator; a token classifier with two
-    labels for Math-Shepherd's + and -, which reads all steps (release: the last within 4096 tokens). Edge: an unreadable score is 0; without a list of plans or
+    labels for Math-Shepherd's + and -. Edge: an unreadable score is 0; without a list of plans or
     subtasks the whole reply is one. Raises ConfigError without `prm`, or in a run that would train the
     policy.
 

@@ -10,9 +10,7 @@ quarl/utils/problem_extraction.py and examples/train_ssp.sh. Deviates: the polic
 question (the paper's solver; the release asks another model) and the row's outcome compares (the release: an
 LLM judge); both roles are in one update (the release's combine_update, which its script leaves off); the
 words of the prompts are ours; a fault of the test is an error (release: a valid question); with an empty pool
-there are fewer solutions; questions of the pool do not enter it again, noise is of the proposals that kept the
-rules (release: of all), queries are compared without case, and an answer with more than ten answer tags is
-paid in full (release: a quarter).
+there are fewer solutions.
 """
 
 from __future__ import annotations
