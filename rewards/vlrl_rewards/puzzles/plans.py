@@ -43,9 +43,6 @@ class PlanSteps(Graded):
     extra: float = 0.25
     single: bool = False
 
-    def lowest(self) -> float:
-        return -self.extra if self.single else 0.0
-
     def steps(self, value: Any) -> list[str]:
         """The steps as normalised texts: the name of each, else its id."""
         if isinstance(value, Mapping):

@@ -156,7 +156,8 @@ def test_plan(text, expected):
 )
 def test_further_steps_cost_in_plans_of_one_step_alone(gold, text, expected):
     reward = PlanSteps(single=True)
-    assert reward.verify(gold, tag(text)).score == pytest.approx(expected) and reward.lowest() == -0.25
+    assert reward.verify(gold, tag(text)).score == pytest.approx(expected)
+    assert reward.verify(gold, "<think>cut").score == 0  # released: unreadable is 0
 
 
 @pytest.mark.parametrize(
