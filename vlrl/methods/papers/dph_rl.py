@@ -4,7 +4,7 @@
 replays them; `dph_rl.f_divergence` is the loss term that learns from them. Each requires the other.
 
 Paper: Li et al. 2025 (DPH-RL), arXiv:2509.07430, sec. 4 (D_pef and D_exp) and eq. 4-6; coefficients 0.01-0.05
-(forward KL) and 0.05-0.2 (JS) in the released scripts.
+(forward KL) and 0.05-0.2 (JS) in the release's README (its scripts: 0.01).
 Checked against seamoke/DPH-RL 139a9b2: verl/trainer/ppo/core_algos.py and ray_trainer.py,
 verl/workers/actor/dp_actor.py, scripts/llama, data/sql/process_data/exact_correct_id.py. Deviates: the base
 model is sampled by the run's first steps, not by a run of its own.
