@@ -32,6 +32,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from benchmarks import cli
 from vlrl.config import load
 from vlrl.engine.base import PolicyEngine
 from vlrl.environments.calculator import Calculator
@@ -224,9 +225,7 @@ def settings(options: argparse.Namespace, output: str) -> list[str]:
 
 def main() -> int:
     """Measure and print; the number of findings."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--episodes", type=int, default=1000, help="episodes to play, at least")
     parser.add_argument("--engine", choices=["hf", "vllm", "vllm_server"], default="hf", help="what samples")
     parser.add_argument(

@@ -34,6 +34,7 @@ from vlrl_data.lab import shipped_images
 from vlrl_data.media.images import DECODED
 from vlrl_data.media.video import encode
 
+from benchmarks import cli
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import PromptSampler, Source
 
@@ -317,6 +318,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> None:
     """Run it and print the figures."""
+    cli.known("kind", kind or (), WRITERS)
     told: dict[str, dict[str, float]] = {}
     for one in kind or WRITERS if rows else ():
         told |= many_rows(one, rows)
@@ -334,4 +336,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.limit import SHAPES, Load
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
@@ -134,6 +135,7 @@ def main(
     temperature: Annotated[float, typer.Option(help="With --copy.")] = 1.0,
 ) -> None:
     """Measure and print."""
+    cli.known("shape", shapes or (), SHAPES)
     torch.set_num_threads(1)
     typer.echo(
         "| shape | lookup_tokens | tokens | steps | accepted | CPU s | tokens per CPU-second "
@@ -152,4 +154,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

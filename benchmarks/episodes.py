@@ -39,6 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks import cli
 from benchmarks.meter import release_memory
 from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.episodes import Action, Episode, Observation
@@ -298,9 +299,7 @@ def change(rows: Sequence[Mapping[str, float]], name: str) -> float:
 
 def main() -> int:
     """Play both runs, compare them, print the figures; the number of findings."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--steps", type=int, default=20, help="steps of each run")
     parser.add_argument(
         "--prompts", type=int, default=64, help=f"prompts of a step; episodes are {GROUP} times as many"

@@ -24,6 +24,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.gpu_checks import CHECKS, Missing
 
 MODEL = "qwen2_5_vl_3b"
@@ -104,9 +105,7 @@ def main(
     worker: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Check, measure and print."""
-    if unknown := [name for name in names or () if name not in (*CHECKS, "step")]:
-        typer.echo(f"benchmarks.gpu: no check named {unknown[0]!r}; known: {', '.join(CHECKS)}", err=True)
-        raise typer.Exit(2)
+    cli.known("check", names or (), (*CHECKS, "step"))
     if reason := without_cuda():
         typer.echo(reason, err=True)
         raise typer.Exit(2)
@@ -139,4 +138,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

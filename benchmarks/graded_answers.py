@@ -24,9 +24,10 @@ from vlrl.training import train
 COLD, SAMPLED, LEARNED = 105, 48, 400
 BASE = ["base/rl", "base/lab", "models/tiny_text", "methods/grpo"]
 RULE = "rewards.rule={name: numeric, weight: %s, tasks: [sums]}"
-ASKED = (
-    "Is this answer to a sum right?\nQuestion: {question}\nAnswer: {answer}\n"
-    'End with "Verdict: yes" or "Verdict: no".'
+ASKED = "{question}\n{answer}\nRight?"
+TURNS = (  # SmolLM2's template without its system message, which is longer than a question
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 SUM = re.compile(r"(\d+(?: \+ \d+)+) = (\d+)")
 SHOTS = (("7 plus 2 plus 4", "7 + 2 = 9\n9 + 4 = 13"), ("9 plus 6 plus 1", "9 + 6 = 15\n15 + 1 = 16"))
@@ -140,13 +141,14 @@ def real_cold(root: Path, steps: int) -> str:
 def real_answers(folder: Path, model: str, root: Path, split: str) -> None:
     """A run that samples SmolLM2's questions and learns nothing: where no answer is paid no group is trained
     on."""
-    steps, count, size = {"train": (4, 32, 8), "heldout": (1, 64, 4)}[split]
-    words = [*real_words(7, steps, 320, split), f"policy.model={model}", "outcome=number"]
+    steps, count, size = {"train": (8, 32, 8), "heldout": (5, 32, 4)}[split]
+    words = [*real_words(7, steps, 800, split), f"policy.model={model}", "outcome=number"]
     words += [
         f"prompts_per_step={count}",
         f"group_size={size}",
         "rewards.number.weight=0",
         "optimizer.lr=1e-12",
+        "policy.dtype=bfloat16",
     ]
     run(folder, ["experiments/laptop_three"], [*words, "sampling.temperature=1.0", "watch.rollouts_every=1"])
 
@@ -191,13 +193,15 @@ TASKS = {
         right_sums,
         ("base/rl", "models/smollm2_135m"),
         (
-            "optimizer={lr: 5.0e-5, warmup: 5, schedule: cosine}",
+            "optimizer={lr: 2.0e-4, warmup: 5, schedule: cosine}",
             "prompts_per_step=16",
+            "policy.attn=eager",  # the fastest for so short sequences on a CPU
+            f"policy.chat_template={json.dumps(TURNS)}",
             "policy.dtype=bfloat16",  # matrix products at several times the speed where the CPU has them
         ),
         ASKED,
         3,
-        20,
+        80,
     ),
 }
 

@@ -25,6 +25,7 @@ from typing import Annotated, Any, cast
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.cases import Case, make_groups
 from benchmarks.growth_plot import plot
 from vlrl.logging.recorder import METRICS, TIMINGS, Recorder
@@ -243,8 +244,7 @@ def main(
 ) -> None:
     """Measure, print and draw."""
     torch.set_num_threads(1)
-    if unknown := set(curves or ()) - set(CURVES):
-        raise typer.BadParameter(f"no curve named {sorted(unknown)[0]!r}; there are {', '.join(CURVES)}")
+    cli.known("curve", curves or (), CURVES)
     if not as_json:
         typer.echo("| cost against | sizes | CPU s | exponent | at the end |\n|---|---|---|---|---|")
     result = {}
@@ -263,4 +263,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

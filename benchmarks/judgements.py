@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import tempfile
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from benchmarks import cli
 from vlrl.beside.judge import Judge, JudgeConfig, Question
 from vlrl.beside.service import ModelService
 from vlrl.beside.templates import load_template
@@ -114,4 +114,4 @@ def main(count: int, share: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    cli.run(main, __doc__)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import cli
 from vlrl.config import load
 from vlrl.training import train
 
@@ -84,11 +84,11 @@ def cells(columns: dict[str, float]) -> str:
 
 def main() -> None:
     """Run what the command line names."""
-    folder, *words = sys.argv[1:]
-    named = dict(word.split("=", 1) for word in words if "=" in word)
-    families = [word for word in words if "=" not in word] or list(FAMILIES)
-    seeds = [int(seed) for seed in named.get("seeds", "0,1,2").split(",")]
-    table(Path(folder).resolve(), families, named.get("engine", "hf"), seeds)
+    families = [name.removeprefix("tiny_") for name in cli.configs("models") if name.startswith("tiny_")]
+    folder, names, given = cli.folder_and_words(__doc__, "family", families, ("engine", "seeds"))
+    engine = given.get("engine", "hf")
+    cli.known("engine", [engine], ENGINES)
+    table(folder, names or list(FAMILIES), engine, cli.numbers("seeds", given.get("seeds", "0,1,2")))
 
 
 if __name__ == "__main__":

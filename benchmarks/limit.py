@@ -26,6 +26,7 @@ import torch
 import typer
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import cli
 from benchmarks.cases import Stored, picture
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Engine
@@ -256,6 +257,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""
+    cli.known("shape", shapes or (), SHAPES)
     torch.set_num_threads(1)
     result = {name: measure(name, repeats) for name in shapes or SHAPES}
     if as_json:
@@ -273,4 +275,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -30,6 +30,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import cli
 from vlrl.config import load
 from vlrl.engine.base import PolicyEngine
 from vlrl.plugins.registry import build
@@ -205,4 +206,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

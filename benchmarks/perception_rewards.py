@@ -5,11 +5,13 @@ python -m benchmarks.perception_rewards [seconds]
 
 from __future__ import annotations
 
-import sys
 import time
 
+import typer
 from vlrl_rewards.audit.perception import ALIASES, SEEDS
 from vlrl_rewards.verification import kinds, verify
+
+from benchmarks import cli
 
 THOUGHT = "<think>" + "The picture shows a thing on the left, and another one behind it. " * 8 + "</think>"
 
@@ -26,9 +28,8 @@ def rate(kind: str, seconds: float) -> float:
     return 60 * count / (time.process_time() - started)
 
 
-def main() -> None:
+def main(seconds: float = typer.Argument(0.3, help="Processor time for each kind.")) -> None:
     """Print one line a kind, slowest first, and the rate of an even mix."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 0.3
     kinds()
     rates = {kind: rate(kind, seconds) for kind in SEEDS if kind not in ALIASES}
     for kind, value in sorted(rates.items(), key=lambda pair: pair[1]):
@@ -37,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, __doc__)

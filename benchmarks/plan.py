@@ -24,6 +24,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import cli
 from benchmarks.memory import Load, learn_steps, longest_group, open_run, peak_bytes
 
 BUCKET = 1_000_000
@@ -184,6 +185,7 @@ def main(
     out: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Measure and print."""
+    cli.known("case", [*(cases or ()), *([worker] if worker else ())], CASES)
     if worker:
         work(CASES[worker], Path(out))
     results = {}
@@ -205,4 +207,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import typer
 
+from benchmarks import cli
 from vlrl.cli.words import load_words
 from vlrl.plan.gpus import gpu
 from vlrl.plan.plan import Ask, Trial, best_of, trials
@@ -91,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -21,6 +21,8 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import cli
+
 ROOT = Path(__file__).parents[1]
 WORDS = (
     "base/rl", "methods/grpo", "tasks/lab_arithmetic", "sampling.max_tokens=6", "prompts_per_step=2",
@@ -104,4 +106,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

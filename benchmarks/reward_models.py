@@ -31,12 +31,12 @@ import json
 import random
 import re
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from benchmarks import cli
 from benchmarks.graded_answers import BASE, RULE, TASKS, Task, lines_of, questions, rl, run, sampled, sums
 from benchmarks.teachers import QUIET, ranged
 from vlrl.beside.judge import Question, open_judge
@@ -67,6 +67,7 @@ HEADS = {
     "judge": WRITES,
     "referee": WRITES,
 }
+SETTINGS = ("lr", "cold", "learned", "models", "pays", "task")
 DRAWS = 1000  # of the bootstrap
 ARMS = {"rule": ""} | {kind: kind for kind in HEADS} | {"few": "scalar", "steps": "process"}
 REFERENCE = "\n{reference}"  # behind the judge's template
@@ -300,26 +301,30 @@ def shown(arm: str, runs: Sequence[Path]) -> None:
 
 def main() -> None:
     """Run the named arms."""
-    folder, *words = sys.argv[1:]
-    given = dict(word.split("=") for word in words if "=" in word)
-    task, root = TASKS[given.get("task", "lab")], Path(folder).resolve()
-    watched = given.get("pays") == "rule"
-    rate = [f"phases.rl.optimizer.lr={given['lr']}"] if "lr" in given else []
+    root, names, given = cli.folder_and_words(__doc__, "arm", ARMS, SETTINGS)
+    for setting, choices in (("task", TASKS), ("pays", ("rule", "model"))):
+        cli.known(setting, [given[setting]] if setting in given else (), choices)
+    seeds = cli.numbers("models", given.get("models", "0"))
+    cold, learnt = (
+        cli.numbers(name, given[name])[0] if name in given else None for name in ("cold", "learned")
+    )
+    task, watched = TASKS[given.get("task", "lab")], given.get("pays") == "rule"
+    rate = [f"phases.rl.optimizer.lr={cli.above_zero('lr', given['lr'])}"] if "lr" in given else []
     root.mkdir(parents=True, exist_ok=True)
     sums(root)
-    model = task.cold(root, int(given.get("cold", task.start)))
+    model = task.cold(root, task.start if cold is None else cold)
     answers = sampled(task, root / "answers", model, root, "train")
     unseen = sampled(task, root / "unseen", model, root, "heldout")
     share = statistics.mean(float(answer["right"]) for answer in answers)
     print(f"{len(answers)} answers of the cold policy, {share:.3f} right", flush=True)
-    for arm in [word for word in words if "=" not in word] or ARMS:
+    for arm in names or ARMS:
         kind, more = ARMS[arm], [RULE % 1.0]
         if kind:
             few = arm in ("few", "steps")
             owns = []
-            for name in given.get("models", "0").split(","):
-                once = [f"seed={name}", f"steps={given.get('learned', task.learned)}"]
-                owns.append(learned(task, root / f"model_{arm}_{name}", kind, model, answers, few, once))
+            for seed in seeds:
+                once = [f"seed={seed}", f"steps={learnt or task.learned}"]
+                owns.append(learned(task, root / f"model_{arm}_{seed}", kind, model, answers, few, once))
                 measured(task, arm, owns[-1], unseen)
             reward = f"rewards.model={reward_of(kind, owns[0], float(not watched))}"
             more = [

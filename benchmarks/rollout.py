@@ -25,6 +25,7 @@ from typing import Annotated, Any, cast
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.cases import CASES, Case, make_groups
 from benchmarks.meter import measure
 from vlrl.plugins.registry import build
@@ -52,14 +53,6 @@ def compare(
     asked = [g.prompt for g in make_groups(Case(**{**vars(chosen), "prompts": prompts, "group": group}), 200)]
     drawn = [i for i in range(SIZES["rows"]) if i not in set(policy.forbidden_ids)]
     ends = tuple(drawn[40 : 40 + max(1, len(drawn) // chosen.mean)])
-    makers = {
-        "vlrl": _ours,
-        "transformers": _transformers,
-        "continuous": _continuous,
-        "trl": _trl,
-        "vllm": _vllm,
-        "vllm_bare": _vllm_bare,
-    }
     with tempfile.TemporaryDirectory() as folder:
         policy.save(folder)
         shared: dict[str, Any] = {
@@ -70,7 +63,7 @@ def compare(
             "ends": ends,
             "longest": chosen.longest,
         }
-        running = {name: makers[name](shared) for name in sides or ("vlrl", "transformers", "trl")}
+        running = {name: MAKERS[name](shared) for name in sides or ("vlrl", "transformers", "trl")}
         return _measured(running, repeats)
 
 
@@ -248,6 +241,16 @@ def _vllm_bare(shared: dict[str, Any]) -> Side:
     return side
 
 
+MAKERS = {
+    "vlrl": _ours,
+    "transformers": _transformers,
+    "continuous": _continuous,
+    "trl": _trl,
+    "vllm": _vllm,
+    "vllm_bare": _vllm_bare,
+}
+
+
 def main(
     case: Annotated[str, typer.Option(help=f"One of {', '.join(CASES)}.")] = "image_336",
     prompts: Annotated[int, typer.Option(help="Prompts of a step.")] = 8,
@@ -264,6 +267,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""
+    cli.known("case", [case], CASES)
+    cli.known("side", side or (), MAKERS)
     with redirect_stdout(sys.stderr):  # what libraries print is no part of the figures
         result = compare(case, prompts, group, repeats, side or ())
     if as_json:
@@ -274,4 +279,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

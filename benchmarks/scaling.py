@@ -28,6 +28,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.verify import ours_math
 from benchmarks.waiting_server import SECONDS, SLOTS
 from vlrl.engine.vllm.server import VLLMServer
@@ -145,8 +146,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""
-    if unknown := set(parts or ()) - set(PARTS):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: no such part; known: {', '.join(PARTS)}")
+    cli.known("part", parts or (), PARTS)
     torch.set_num_threads(1)
     for name in parts or PARTS:
         rows = PARTS[name]()
@@ -160,4 +160,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.meter import memory_status, release_memory, reset_peak
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
@@ -124,4 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

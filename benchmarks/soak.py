@@ -11,7 +11,6 @@ of its runs.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -30,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks import cli
 from vlrl.engine.fake import Fake
 from vlrl.plugins.contexts import CallbackContext
 from vlrl.plugins.episodes import Action, Episode, Observation
@@ -245,9 +245,7 @@ def growth(output: Path) -> tuple[float, int, int]:
 
 def main() -> int:
     """Run both, compare, print the figures; the number of findings."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("steps", type=int, help="steps of each run")
     parser.add_argument("--kill-every", type=int, default=200, help="steps between two kills")
     parser.add_argument("--output", type=Path, help="where the runs stay; by default nowhere")

@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import cli
 from benchmarks.cases import CASES, Case, make_groups
 from benchmarks.meter import measure
 from benchmarks.ours import Ours
@@ -155,6 +156,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure and print."""
+    cli.known("case", cases or (), CASES)
     chosen = cases or list(CASES)
     if as_json:
         with redirect_stdout(sys.stderr):  # what libraries print is no part of the figures
@@ -179,4 +181,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

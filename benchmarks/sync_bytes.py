@@ -7,12 +7,13 @@ types in which the trainer holds them.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
+from benchmarks import cli
 from benchmarks.true_shapes import family_of
 from vlrl.engine.vllm.changes import SentWeights
 from vlrl.engine.vllm.weights import named_weights
@@ -48,14 +49,17 @@ def sizes(model: str, trainable: Any) -> tuple[float, float]:
     return whole / 2**30, part / 2**30
 
 
-def main() -> None:
+def main(
+    models: Annotated[list[str] | None, typer.Argument(help="Configs of configs/models.")] = None,
+) -> None:
     """Print a table."""
+    cli.known("model", models or (), cli.configs("models"))
     print("| model | trained | all, GiB | sent, GiB | share |\n| --- | --- | --- | --- | --- |")
-    for model in sys.argv[1:] or MODELS:
+    for model in models or MODELS:
         for name, trainable in TRAINED.items():
             whole, part = sizes(model, trainable)
             print(f"| `{model}` | {name} | {whole:.2f} | {part:.2f} | {part / whole:.0%} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main, __doc__)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import cli
 from vlrl.config import load
 from vlrl.training import train
 
@@ -112,10 +112,10 @@ def term(teacher: str, tokens: str, more: str = "") -> list[str]:
 
 def main() -> None:
     """Run the named parts."""
-    folder, *words = sys.argv[1:]
-    given = dict(word.split("=") for word in words if "=" in word)
-    root, chosen = Path(folder).resolve(), [word for word in words if "=" not in word] or list(STEPS)
-    seeds = [int(name) for name in given["seeds"].split(",")] if "seeds" in given else SEEDS
+    root, names, given = cli.folder_and_words(__doc__, "part", STEPS, ("seeds", "divergence"))
+    chosen = names or list(STEPS)
+    seeds = cli.numbers("seeds", given["seeds"]) if "seeds" in given else SEEDS
+    cli.known("divergence", [given.get("divergence", "reverse")], ("reverse", "forward", "jsd"))
     more = f", divergence: {given.get('divergence', 'reverse')}"
     plus = taught(root / "teacher_plus", ["plus"], LEARNED, 10)
     if "one" in chosen:

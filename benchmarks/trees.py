@@ -9,11 +9,11 @@ gradient: printed is the relative distance of the tree's.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 import torch
 
+from benchmarks import cli
 from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy, packing
 from vlrl.trainer.step.loss_inputs import make_batch
@@ -22,9 +22,7 @@ from vlrl.types import Group, Prompt, Rollout, Row
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--trunk", type=int, default=600, help="tokens of the trunk")
     parser.add_argument("--own", type=int, default=100, help="tokens of each branch of its own")
     parser.add_argument("--branches", type=int, default=8, help="rollouts")

@@ -27,6 +27,7 @@ import torch
 import typer
 from torch import Tensor
 
+from benchmarks import cli
 from benchmarks.cases import Stored, picture
 from vlrl.config import load
 from vlrl.plan.releases import meta_model, release, transformers_config
@@ -268,6 +269,7 @@ def main(
     worker: Annotated[bool, typer.Option(hidden=True)] = False,
 ) -> None:
     """Check and print a table."""
+    cli.known("model", models or (), cli.configs("models"))
     if worker:
         from benchmarks.vllm_shapes import check_vllm  # imports this file
 
@@ -338,4 +340,4 @@ def vllm_row(r: dict[str, Any]) -> tuple[str, bool]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -25,6 +25,8 @@ from typing import Annotated
 
 import typer
 
+from benchmarks import cli
+
 ROOT = Path(__file__).parents[1]
 WORDS = (
     "base/rl", "methods/grpo", "tasks/lab_arithmetic", "sampling.max_tokens=6", "prompts_per_step=4",
@@ -137,6 +139,7 @@ def main(
     ] = 0,
 ) -> None:
     """Run and compare."""
+    cli.known("layout", layouts or (), cli.configs("accelerate"))
     failed = False
     with tempfile.TemporaryDirectory() as made:
         root = Path(made)
@@ -171,4 +174,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)

@@ -6,7 +6,6 @@ it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -19,6 +18,8 @@ from pathlib import Path
 from vlrl_rewards import verify
 from vlrl_rewards.audit.bombs import bombs
 from vlrl_rewards.math import pool as math_pool
+
+from benchmarks import cli
 
 CORES = 2
 Work = Callable[[int, int], float]
@@ -152,9 +153,7 @@ def under_bombs(count: int) -> dict[str, object]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--answers", type=int, default=2000)
     parser.add_argument("--bombs", type=int, default=0)

@@ -4,10 +4,11 @@ benchmarks/scaling.py."""
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from benchmarks import cli
 
 SECONDS, SLOTS, TOKENS = 1.0, 8, 64
 FREE = threading.Semaphore(SLOTS)
@@ -53,5 +54,10 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"choices": [{"index": i, **content} for i in range(body["sampling_params"]["n"])]})
 
 
+def main(port: int) -> None:
+    """Serve until it is killed."""
+    Server(("127.0.0.1", port), Handler).serve_forever()
+
+
 if __name__ == "__main__":
-    Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    cli.run(main, __doc__)

@@ -24,6 +24,7 @@ from unittest.mock import patch
 
 import typer
 
+from benchmarks import cli
 from benchmarks.memory import longest_group, open_run, peak_bytes
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Reward
@@ -135,6 +136,7 @@ def main(
     ] = True,
 ) -> None:
     """Make the step and print what it took."""
+    cli.known("model", [model], cli.configs("models"))
     from benchmarks.true_shapes import save_release
 
     save_release(model, folder, layers, layers)
@@ -174,4 +176,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cli.run(main, __doc__)
