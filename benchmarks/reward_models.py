@@ -15,7 +15,7 @@ and the rule pays.
     judge     the judge's P(yes)                    referee the same of a judge that is shown the reference
 
 Prints how each model ranks answers of the cold policy to held-out questions, with the 95% interval of a
-bootstrap over questions: all pairs of a right and a wrong one, those that differ in their numbers alone, and
+bootstrap over sums: all pairs of a right and a wrong one, those that differ in their numbers alone, and
 the steps (and pairs of steps) or verdicts that it gets right. Then, by arm, the held-out accuracy by the
 rule, what model and rule paid for the sampled answers, and what `judge_sentinel` noticed: the mean of
 three seeds with its range.
@@ -243,8 +243,12 @@ def steps_won(task: Task, answers: Sequence[dict[str, Any]], steps: list[list[fl
 
 
 def interval(clusters: Clusters) -> str:
-    """The mean over all values, its 95% interval by a bootstrap over questions, and how many values."""
-    known = [values for values in clusters.values() if values]
+    """The mean over all values, its 95% interval by a bootstrap over sums, and how many values. Questions for
+    the same terms in another order are one sum: what a model knows of one it knows of the others."""
+    by_sum = Clusters()
+    for question, values in clusters.items():
+        by_sum.setdefault(" ".join(sorted(re.findall(r"\d+", question))) or question, []).extend(values)
+    known = [values for values in by_sum.values() if values]
     if not known:
         return "none"
     rng = random.Random(0)

@@ -65,7 +65,8 @@ def test_pairs_of_steps_are_of_one_question_and_place():
     assert known == {QUESTION: [1.0, 0.0]}
 
 
-def test_the_interval_is_over_questions():
+def test_the_interval_is_over_sums():
+    assert interval({"1 plus 12": [1.0], "12 plus 1": [0.0]}) == "0.500 (0.500 to 0.500, n 2)"  # one sum
     assert interval({"a": [1.0] * 9, "b": [0.0] * 9}) == "0.500 (0.000 to 1.000, n 18)"  # two draws of two
     assert interval({str(n): [1.0] for n in range(5)}) == "1.000 (1.000 to 1.000, n 5)"
     assert interval({"a": []}) == "none"
