@@ -4,11 +4,11 @@ reads no data and imports no torch."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from vlrl.config import Config
 from vlrl.config.settings import Settings, settings_of
@@ -16,11 +16,14 @@ from vlrl.plugins import stages as S
 from vlrl.plugins.capabilities import Capability
 from vlrl.plugins.registry import ConfigError, build, get, suggest
 from vlrl.plugins.separate_engine import SeparateEngine
+from vlrl.services.delegation import Of
 from vlrl.trainer.step.objective import Objective
 from vlrl.types import Row
 
 if TYPE_CHECKING:
     from vlrl.policy.family import Family
+
+T = TypeVar("T")
 
 REQUIRED: dict[str, type[S.Stage]] = {
     "prompt_sampler": S.PromptSampler,
@@ -261,124 +264,58 @@ class PhasePlan:
 
 
 class PhaseAttributes(ABC):
-    """The plug-ins of `current` by the names of their slots. See `PhaseContext`."""
+    """The plug-ins of `current` by the names of their slots, and sums over ranks. See `PhaseContext`."""
 
     @property
     @abstractmethod
     def current(self) -> PhasePlan:
         """The phase in use."""
 
-    @property
-    def seed(self) -> int:
-        return self.current.seed
+    seed: Of[int] = Of("current")
+    output: Of[Path] = Of("current")
+    family: Of[Family] = Of("current")
+    phase: Of[str] = Of("current")
+    settings: Of[Settings] = Of("current")
+    group_size: Of[int] = Of("current")
+    has_heldout: Of[bool] = Of("current")
+    source_weights: Of[Mapping[str, float]] = Of("current")
+    prompt_sampler: Of[S.PromptSampler] = Of("current")
+    prompt_template: Of[S.PromptTemplate] = Of("current")
+    sampling: Of[S.SamplingPolicy] = Of("current")
+    rollout_budget: Of[S.RolloutBudget] = Of("current")
+    rollout: Of[S.RolloutStrategy] = Of("current")
+    environment: Of[S.Environment | None] = Of("current")
+    rewards: Of[Mapping[str, S.Reward]] = Of("current")
+    reward_shaping: Of[Mapping[str, S.RewardShaping]] = Of("current")
+    group_filters: Of[Mapping[str, S.GroupFilter]] = Of("current")
+    replay: Of[S.ReplayBuffer | None] = Of("current")
+    advantage: Of[S.AdvantageEstimator] = Of("current")
+    token_credit: Of[S.TokenCredit] = Of("current")
+    objective: Of[Objective] = Of("current")
+    aux_tensors: Of[Mapping[str, S.AuxTensor]] = Of("current")
+    trainable: Of[S.Trainable] = Of("current")
+    callbacks: Of[Mapping[str, S.Callback]] = Of("current")
+    metrics: Of[Mapping[str, S.Metric]] = Of("current")
+    has: Of[Callable[[Capability], bool]] = Of("current")
+    is_provided_anywhere: Of[Callable[[Capability], bool]] = Of("current")
+    outcome_slot: Of[Callable[[Row], str]] = Of("current")
 
-    @property
-    def output(self) -> Path:
-        return self.current.output
+    @abstractmethod
+    def gather(self, values: Sequence[T]) -> list[T]:
+        """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks.
+        Plain Python values only."""
 
-    @property
-    def family(self) -> Family:
-        return self.current.family
+    def gather_and_clear(self, values: list[T]) -> list[T]:
+        """`gather` of what a plug-in has recorded since the last call; the list is emptied. Called in
+        `end_step`, which runs on every rank."""
+        recorded = values[:]
+        del values[: len(recorded)]
+        return self.gather(recorded)
 
-    @property
-    def phase(self) -> str:
-        return self.current.phase
-
-    @property
-    def settings(self) -> Settings:
-        return self.current.settings
-
-    @property
-    def group_size(self) -> int:
-        return self.current.group_size
-
-    @property
-    def has_heldout(self) -> bool:
-        return self.current.has_heldout
-
-    @property
-    def source_weights(self) -> Mapping[str, float]:
-        return self.current.source_weights
-
-    @property
-    def prompt_sampler(self) -> S.PromptSampler:
-        return self.current.prompt_sampler
-
-    @property
-    def prompt_template(self) -> S.PromptTemplate:
-        return self.current.prompt_template
-
-    @property
-    def sampling(self) -> S.SamplingPolicy:
-        return self.current.sampling
-
-    @property
-    def rollout_budget(self) -> S.RolloutBudget:
-        return self.current.rollout_budget
-
-    @property
-    def rollout(self) -> S.RolloutStrategy:
-        return self.current.rollout
-
-    @property
-    def environment(self) -> S.Environment | None:
-        return self.current.environment
-
-    @property
-    def rewards(self) -> Mapping[str, S.Reward]:
-        return self.current.rewards
-
-    @property
-    def reward_shaping(self) -> Mapping[str, S.RewardShaping]:
-        return self.current.reward_shaping
-
-    @property
-    def group_filters(self) -> Mapping[str, S.GroupFilter]:
-        return self.current.group_filters
-
-    @property
-    def replay(self) -> S.ReplayBuffer | None:
-        return self.current.replay
-
-    @property
-    def advantage(self) -> S.AdvantageEstimator:
-        return self.current.advantage
-
-    @property
-    def token_credit(self) -> S.TokenCredit:
-        return self.current.token_credit
-
-    @property
-    def objective(self) -> Objective:
-        return self.current.objective
-
-    @property
-    def aux_tensors(self) -> Mapping[str, S.AuxTensor]:
-        return self.current.aux_tensors
-
-    @property
-    def trainable(self) -> S.Trainable:
-        return self.current.trainable
-
-    @property
-    def callbacks(self) -> Mapping[str, S.Callback]:
-        return self.current.callbacks
-
-    @property
-    def metrics(self) -> Mapping[str, S.Metric]:
-        return self.current.metrics
-
-    def has(self, capability: Capability) -> bool:
-        """Whether a plug-in of the phase provides a capability."""
-        return self.current.has(capability)
-
-    def is_provided_anywhere(self, capability: Capability) -> bool:
-        """Whether a plug-in of any phase provides it."""
-        return self.current.is_provided_anywhere(capability)
-
-    def outcome_slot(self, row: Row) -> str:
-        """The reward slot that decides whether an answer to `row` is correct. Raises ConfigError."""
-        return self.current.outcome_slot(row)
+    def mean(self, total: float, count: float) -> float:
+        """All ranks' totals over all ranks' counts, 0 where the count is 0."""
+        parts = self.gather([(total, count)])
+        return sum(total for total, _ in parts) / max(sum(count for _, count in parts), 1.0)
 
 
 def _held(where: str, reward: S.Reward) -> Iterator[tuple[str, S.Stage]]:

@@ -234,25 +234,11 @@ class Session(PhaseAttributes):
         return joint_groups(self.sequence, groups)
 
     def gather(self, values: Sequence[T]) -> list[T]:
-        """The values of all ranks, the first of each, then the second of each: as rows are dealt to ranks.
-        Plain Python values only."""
         return gather_in_turn(self.accelerator, values) if self.is_connected else list(values)
-
-    def gather_and_clear(self, values: list[T]) -> list[T]:
-        """`gather` of what a plug-in has recorded since the last call; the list is emptied. Called in
-        `end_step`, which runs on every rank."""
-        recorded = values[:]
-        del values[: len(recorded)]
-        return self.gather(recorded)
 
     def sum_tensor(self, tensor: Tensor) -> Tensor:
         """The sum over ranks."""
         return self.accelerator.reduce(tensor, "sum") if self.ranks > 1 else tensor
-
-    def mean(self, total: float, count: float) -> float:
-        """All ranks' totals over all ranks' counts, 0 where the count is 0."""
-        parts = self.gather([(total, count)])
-        return sum(total for total, _ in parts) / max(sum(count for _, count in parts), 1.0)
 
 
 def seed_everything(seed: int) -> None:

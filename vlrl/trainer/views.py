@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from vlrl.plugins import stages as S
+from vlrl.services.delegation import Of
 from vlrl.trainer.heldout import evaluate_run
 from vlrl.trainer.phase import PhaseAttributes, PhasePlan
 from vlrl.trainer.ranks.collectives import gather_in_turn, moment_of
@@ -66,111 +67,40 @@ class StepView(PhaseAttributes):
 
     # --- the session ----------------------------------------------------------------------------------------
 
-    @property
-    def step(self) -> int:
-        return self.record.number
-
-    @property
-    def phase_step(self) -> int:
-        return self.record.phase_step
-
-    @property
-    def policy(self) -> Policy:
-        return self.session.policy
-
-    @property
-    def engine(self) -> S.Engine:
-        return self.session.engine
-
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        return self.session.optimizer
-
-    @property
-    def learning_rate(self) -> float:
-        return self.session.learning_rate
-
-    @property
-    def rows(self) -> Mapping[str, Sequence[Row]]:
-        return self.session.rows
-
-    @property
-    def history(self) -> dict[str, dict]:
-        return self.session.history
-
-    @property
-    def observers(self) -> Observers:
-        return self.session.observers
-
-    @property
-    def rank(self) -> int:
-        return self.session.rank
-
-    @property
-    def ranks(self) -> int:
-        return self.session.ranks
-
-    @property
-    def state_sharded(self) -> bool:
-        return self.session.state_sharded
-
-    @property
-    def params_sharded(self) -> bool:
-        return self.session.params_sharded
+    step: Of[int] = Of("record", "number")
+    phase_step: Of[int] = Of("record")
+    policy: Of[Policy] = Of("session")
+    engine: Of[S.Engine] = Of("session")
+    optimizer: Of[torch.optim.Optimizer] = Of("session")
+    learning_rate: Of[float] = Of("session")
+    rows: Of[Mapping[str, Sequence[Row]]] = Of("session")
+    history: Of[dict[str, dict]] = Of("session")
+    observers: Of[Observers] = Of("session")
+    event: Of[Callable[[str, Mapping[str, object]], None]] = Of("observers", "event_happened")
+    rank: Of[int] = Of("session")
+    ranks: Of[int] = Of("session")
+    state_sharded: Of[bool] = Of("session")
+    params_sharded: Of[bool] = Of("session")
+    warn: Of[Callable[[str], None]] = Of("session")
+    batch: Of[Callable[[Sequence[Group]], TokenBatch]] = Of("session")
+    micro_batches: Of[Callable[[Sequence[Group]], list[list[Group]]]] = Of("session")
+    make_rollout: Of[Callable[[Completion], Rollout]] = Of("session")
+    sum_tensor: Of[Callable[[Tensor], Tensor]] = Of("session")
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         return self.session.shared(name, make)
 
-    def warn(self, message: str) -> None:
-        self.session.warn(message)
-
-    def batch(self, groups: Sequence[Group]) -> TokenBatch:
-        return self.session.batch(groups)
-
-    def micro_batches(self, groups: Sequence[Group]) -> list[list[Group]]:
-        return self.session.micro_batches(groups)
-
-    def make_rollout(self, completion: Completion) -> Rollout:
-        return self.session.make_rollout(completion)
-
     def gather(self, values: Sequence[T]) -> list[T]:
         return gather_in_turn(self.accelerator, values)
 
-    def gather_and_clear(self, values: list[T]) -> list[T]:
-        recorded = values[:]
-        del values[: len(recorded)]
-        return self.gather(recorded)
-
-    def sum_tensor(self, tensor: Tensor) -> Tensor:
-        return self.session.sum_tensor(tensor)
-
-    def mean(self, total: float, count: float) -> float:
-        parts = self.gather([(total, count)])
-        return sum(total for total, _ in parts) / max(sum(count for _, count in parts), 1.0)
-
     # --- the step -------------------------------------------------------------------------------------------
 
-    @property
-    def groups(self) -> Sequence[Group]:
-        return self.record.groups
-
-    @property
-    def sampled_groups(self) -> Sequence[Group]:
-        return self.record.sampled_groups
-
-    @property
-    def answered_groups(self) -> Sequence[Group]:
-        return self.record.answered_groups
-
-    @property
-    def trained_groups(self) -> Sequence[Group]:
-        return self.record.trained_groups
-
-    def count(self, values: Mapping[str, float]) -> None:
-        self.record.count(values)
-
-    def row_copy(self, row: Row) -> tuple[int, ...]:
-        return self.record.row_copy(row)
+    groups: Of[Sequence[Group]] = Of("record")
+    sampled_groups: Of[Sequence[Group]] = Of("record")
+    answered_groups: Of[Sequence[Group]] = Of("record")
+    trained_groups: Of[Sequence[Group]] = Of("record")
+    count: Of[Callable[[Mapping[str, float]], None]] = Of("record")
+    row_copy: Of[Callable[[Row], tuple[int, ...]]] = Of("record")
 
     def score(self, groups: Sequence[Group]) -> None:
         """Rewards before the rollout strategy is done: fills `rewards`, `reward`, `outcome` and `correct`;
@@ -186,9 +116,6 @@ class StepView(PhaseAttributes):
         """A pool of episodes of the environment. Leaving it closes them all. Without `counted` the step's
         counters are left alone."""
         return StepEpisodes(self.current, self.record, self.score_counts, self.warn, counted)
-
-    def event(self, kind: str, values: Mapping[str, object]) -> None:
-        self.observers.event_happened(kind, values)
 
     def accuracy(self) -> dict[str, float]:
         """The held-out accuracy by task, now."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vlrl.trainer.step.step import Step
 from vlrl.types import FilterDecision, Group, LossInputs, Prompt, UnreducedLoss
@@ -68,64 +68,27 @@ class RunObserver:
 class Observers(RunObserver):
     """All observers of a run, as one."""
 
-    def __init__(self, members: Sequence[RunObserver] = ()) -> None:
-        self.members = list(members)
+    def __init__(self) -> None:
+        self.members: list[RunObserver] = []
 
     @property
     def reads_loss(self) -> bool:  # type: ignore[override]  # a constant elsewhere
         return any(member.reads_loss for member in self.members)
 
-    def warned(self, message: str) -> None:
-        for member in self.members:
-            member.warned(message)
-
-    def event_happened(self, kind: str, values: Mapping[str, object]) -> None:
-        for member in self.members:
-            member.event_happened(kind, values)
-
-    def progressed(self, what: str, done: int, total: int) -> None:
-        for member in self.members:
-            member.progressed(what, done, total)
-
-    def sampled(
-        self, drawn: Sequence[str], prompts: Sequence[Prompt], counts: Sequence[int], groups: Sequence[Group]
-    ) -> None:
-        for member in self.members:
-            member.sampled(drawn, prompts, counts, groups)
-
-    def shaped(self, slot: str, group: Group, before: Sequence[float]) -> None:
-        for member in self.members:
-            member.shaped(slot, group, before)
-
-    def filtered(self, slot: str, decision: FilterDecision) -> None:
-        for member in self.members:
-            member.filtered(slot, decision)
-
-    def replayed(self, before: Sequence[Group], after: Sequence[Group]) -> None:
-        for member in self.members:
-            member.replayed(before, after)
-
-    def assigned(self, groups: Sequence[Group]) -> None:
-        for member in self.members:
-            member.assigned(groups)
-
-    def loss_computed(
-        self,
-        x: LossInputs,
-        main: UnreducedLoss,
-        weights: Mapping[str, Tensor],
-        terms: Mapping[str, tuple[float, UnreducedLoss]],
-        aggregation: Tensor | None,
-        total: Tensor,
-    ) -> None:
+    def loss_computed(self, *told: Any) -> None:
         for member in self.members:
             if member.reads_loss:
-                member.loss_computed(x, main, weights, terms, aggregation, total)
+                member.loss_computed(*told)
 
-    def synced(self) -> None:
-        for member in self.members:
-            member.synced()
 
-    def ended(self, step: Step) -> None:
+def _tell_all(name: str) -> Callable[..., None]:
+    def tell(self: Observers, *told: Any) -> None:
         for member in self.members:
-            member.ended(step)
+            getattr(member, name)(*told)
+
+    return tell
+
+
+for _name in vars(RunObserver).keys() - vars(Observers).keys():
+    if not _name.startswith("_"):
+        setattr(Observers, _name, _tell_all(_name))
