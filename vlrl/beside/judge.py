@@ -22,6 +22,7 @@ from vlrl.plugins.capabilities import Annotation
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.registry import ConfigError, build, make
 from vlrl.plugins.stages import Engine
+from vlrl.services.delegation import Of
 from vlrl.types import Media
 
 TOP_LOGPROBS = 20
@@ -176,30 +177,11 @@ class Judge:
     config: JudgeConfig
     middle: ClassVar[float] = 0.5  # the value from which on an answer counts as right
 
-    @property
-    def form(self) -> str:
-        """The template's."""
-        return self.template.form
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The template's."""
-        return self.template.fields
-
-    @property
-    def name(self) -> str:
-        """The template's."""
-        return self.template.name
-
-    @property
-    def usage(self) -> Usage:
-        """What the model did so far."""
-        return self.service.usage
-
-    @property
-    def prices(self) -> tuple[float, float]:
-        """Per million prompt and reply tokens."""
-        return self.config.prices
+    form: ClassVar[Of[str]] = Of("template")
+    fields: ClassVar[Of[tuple[str, ...]]] = Of("template")
+    name: ClassVar[Of[str]] = Of("template")
+    usage: ClassVar[Of[Usage]] = Of("service")  # what the model did so far
+    prices: ClassVar[Of[tuple[float, float]]] = Of("config")  # per million prompt and reply tokens
 
     def asks(self, question: Question, seed: int = 0) -> list[ModelAsk]:
         """The requests of a question: all votes, each in both orders if it is a pair. Another `seed` asks

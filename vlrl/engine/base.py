@@ -6,14 +6,15 @@ Shape legend: H hidden size, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.plugins.stages import Engine, State, transient
 from vlrl.policy.family import base, no_mask
+from vlrl.services.delegation import Of
 from vlrl.services.lazy import Tensor, torch
 from vlrl.types import Prompt
 
@@ -29,13 +30,11 @@ class SamplingModel:
         self.policy, self.family = policy, policy.family
         self.tokenizer = policy.tokenizer
 
-    @property
-    def model(self) -> Any:
-        return self.policy.model
-
-    @property
-    def version(self) -> int:
-        return self.policy.version
+    model: Of[Any] = Of("policy")
+    version: Of[int] = Of("policy")
+    encode: Of[Callable[[Prompt], EncodedPrompt]] = Of("policy")
+    decode: Of[Callable[[Sequence[int]], str]] = Of("policy")
+    encode_media: Of[Callable[[list[Features]], list[MediaEmbeds]]] = Of("policy")
 
     @property
     def device(self) -> torch.device:
@@ -75,12 +74,6 @@ class SamplingModel:
     def pad_id(self) -> int:
         return self.eos_ids[0] if self.tokenizer.pad_token_id is None else self.tokenizer.pad_token_id
 
-    def encode(self, prompt: Prompt) -> EncodedPrompt:
-        return self.policy.encode(prompt)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.policy.decode(ids)
-
     def decode_all(self, ids: Sequence[int]) -> str:
         """Text of completion ids with special tokens, in which stop strings are looked for (as vLLM does):
         every token has at least one byte."""
@@ -105,9 +98,6 @@ class SamplingModel:
 
     def masks(self, layout: Any) -> Any:
         return self.family.masks(self.model, layout)
-
-    def encode_media(self, features: list[Features]) -> list[MediaEmbeds]:
-        return self.policy.encode_media(features)
 
     def hidden(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Any]:
         with self.policy.autocast():
@@ -143,10 +133,7 @@ class PolicyEngine(Engine):
         assert self.state.lm is not None, "setup() was not called"
         return self.state.lm
 
-    @property
-    def counters(self) -> Counter[str]:
-        """The work done since the engine was made."""
-        return self.state.counters
+    counters: ClassVar[Of[Counter[str]]] = Of("state")  # the work done since the engine was made
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

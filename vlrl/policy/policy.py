@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from vlrl.policy.sequence_parallel import install as install_slices
 from vlrl.policy.sequence_parallel import padded, verify_same
 from vlrl.policy.sharding import world_size
 from vlrl.policy.tree_attention import attention_arguments, is_installed
+from vlrl.services.delegation import Of
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import CoordinateSpace, Prompt, Rollout, TokenBatch
 
@@ -59,39 +60,17 @@ class Policy:
 
     # --- the encoder ----------------------------------------------------------------------------------------
 
-    @property
-    def processor(self) -> Any:
-        return self.encoder.processor
-
-    @property
-    def tokenizer(self) -> Any:
-        return self.encoder.tokenizer
-
-    @property
-    def pad_id(self) -> int:
-        return self.encoder.pad_id
-
-    @property
-    def eos_id(self) -> int:
-        """The token that ends the policy's turn."""
-        return self.encoder.eos_id
-
-    @property
-    def stop_ids(self) -> tuple[int, ...]:
-        """Tokens that end a completion: the turn's end, and the end of a document."""
-        return self.encoder.stop_ids
-
-    @property
-    def forbidden_ids(self) -> tuple[int, ...]:
-        """Ids with probability 0: those that stand for media, and the rows of the output layer beyond the
-        tokenizer."""
-        return self.params.forbidden_ids
-
-    @property
-    def counters(self) -> Counter[str]:
-        """The work done so far: decoded and processed (media), those of `MediaEncoder`, head_rows (logit
-        rows), tokens."""
-        return self.encoder.counters
+    processor: Of[Any] = Of("encoder")
+    tokenizer: Of[Any] = Of("encoder")
+    pad_id: Of[int] = Of("encoder")
+    eos_id: Of[int] = Of("encoder")  # the token that ends the policy's turn
+    stop_ids: Of[tuple[int, ...]] = Of("encoder")  # that, and the end of a document
+    # the work done so far: decoded and processed (media), those of `MediaEncoder`, head_rows (logit rows),
+    # tokens
+    counters: Of[Counter[str]] = Of("encoder")
+    render: Of[Callable[[Prompt], str]] = Of("encoder")
+    encode_text: Of[Callable[[str], list[int]]] = Of("encoder")
+    decode: Of[Callable[[Sequence[int]], str]] = Of("encoder")
 
     def encode(self, prompt: Prompt) -> EncodedPrompt:
         """Token ids, processed media and rotary positions of a prompt. Raises ValueError if its media do not
@@ -101,19 +80,6 @@ class Policy:
     def spaces(self, prompt: Prompt) -> tuple[CoordinateSpace, ...]:
         """The coordinate space of each image, then of each video."""
         return self.encode(prompt).spaces
-
-    def render(self, prompt: Prompt) -> str:
-        """The prompt as text: chat template, media as placeholders, prefix."""
-        return self.encoder.render(prompt)
-
-    def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text that is no prompt; special tokens in it become ordinary tokens of their
-        characters."""
-        return self.encoder.encode_text(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of completion ids, without special tokens."""
-        return self.encoder.decode(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., H) -> (..., V): the logits that tokens are drawn from, -inf at `forbidden_ids`."""
@@ -138,24 +104,11 @@ class Policy:
 
     # --- the weights ----------------------------------------------------------------------------------------
 
-    @property
-    def model(self) -> Any:
-        """The transformers model, inside its PEFT wrapper if it has an adapter."""
-        return self.params.model
-
-    def autocast(self) -> AbstractContextManager:
-        """Around forwards: matrix products in `family.dtype`, whatever type the weights are stored in."""
-        return self.params.autocast()
-
-    def gather_params(self) -> AbstractContextManager[None]:
-        """Inside, all weights are on every rank (see `Params.gather_params`). A collective if weights are
-        sharded."""
-        return self.params.gather_params()
-
-    @property
-    def has_adapter(self) -> bool:
-        """Whether an adapter (PEFT) is on the model."""
-        return self.params.has_adapter
+    model: Of[Any] = Of("params")  # the transformers model, inside its PEFT wrapper if it has an adapter
+    forbidden_ids: Of[tuple[int, ...]] = Of("params")
+    has_adapter: Of[bool] = Of("params")
+    autocast: Of[Callable[[], AbstractContextManager]] = Of("params")
+    gather_params: Of[Callable[[], AbstractContextManager[None]]] = Of("params")
 
     def add_adapter(self, options: Mapping[str, Any], parts: tuple[str, ...], targets: str) -> None:
         """Put a LoRA adapter on the linear layers of `parts` whose names match `targets`, and freeze
