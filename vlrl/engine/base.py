@@ -124,8 +124,7 @@ class EngineState(State):
 class PolicyEngine(Engine):
     """Base class of engines that sample from the policy."""
 
-    def init_state(self) -> EngineState:
-        return EngineState()
+    state_class = EngineState
 
     @property
     def lm(self) -> SamplingModel:

@@ -40,6 +40,7 @@ class Fake(Engine):
     "length".
     """
 
+    state_class = FakeState
     own_weights = True  # it can sample while the trainer trains
     options: tuple[str, ...] = ("<answer>{answer}</answer>", "<answer>0</answer>")
     table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -48,9 +49,6 @@ class Fake(Engine):
     def __post_init__(self) -> None:
         if not self.options or not all(self.table.values()):
             raise ValueError("options: at least one completion is needed, also for every key of `table`")
-
-    def init_state(self) -> FakeState:
-        return FakeState()
 
     @property
     def version(self) -> int:

@@ -87,6 +87,7 @@ class Scripted(Engine):
         scored: Log-probs (nats) are the policy's own at temperature 1; false: 0.
     """
 
+    state_class = ScriptedState
     skill: float = 0.5
     spread: float = 0.8
     gain: float = 0.0
@@ -107,9 +108,6 @@ class Scripted(Engine):
             raise ValueError(f"words={self.words}: expected a least and a greatest number, like [1, 6]")
         if not all(self.lines.values()):
             raise ValueError("lines: at least one completion is needed for every key")
-
-    def init_state(self) -> ScriptedState:
-        return ScriptedState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

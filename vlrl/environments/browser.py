@@ -64,6 +64,7 @@ class Browser(ToolEnvironment):
         text: Characters of the page's text that are shown, too.
     """
 
+    state_class = BrowserState
     site: Literal["", "desk"] = ""
     pages: str = ""
     url: str = ""
@@ -84,9 +85,6 @@ class Browser(ToolEnvironment):
             )
         if min(self.size) < 64 or max(self.size) > 4096:
             raise ValueError(f"size={self.size} must be between 64 and 4096 pixels")
-
-    def init_state(self) -> BrowserState:
-        return BrowserState()
 
     def program(self) -> str:
         """The browser's program. Raises ConfigError where there is none, or no Playwright."""

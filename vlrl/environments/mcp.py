@@ -74,6 +74,7 @@ class MCP(ToolEnvironment):
             audio and links.
     """
 
+    state_class = MCPState
     command: tuple[str, ...] = ()
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -103,9 +104,6 @@ class MCP(ToolEnvironment):
     @property
     def provides(self) -> Sequence[Capability]:
         return (PICTURE_REPLIES,) if self.pictures else ()
-
-    def init_state(self) -> MCPState:
-        return MCPState()
 
     def check(self, phase: PhaseContext) -> None:
         known = [tool.name for tool in self.all_tools()]

@@ -72,6 +72,7 @@ class PlayedOnRay(Environment):
         address: Of the cluster; "": that of `vlrl train --ray`, else "auto".
     """
 
+    state_class = PlayedOnRayState
     of: Mapping[str, Any] = field(default_factory=dict)
     workers: int = 2
     cpus: float = 1.0
@@ -104,9 +105,6 @@ class PlayedOnRay(Environment):
 
     def check(self, phase: PhaseContext) -> None:
         self.inner.check(phase)
-
-    def init_state(self) -> PlayedOnRayState:
-        return PlayedOnRayState()
 
     def setup(self, run: StageContext) -> None:
         ray = connect(self.address)

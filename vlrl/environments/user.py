@@ -55,6 +55,7 @@ class User(Environment):
     `user` is a RowError; nothing that is said is a reward.
     """
 
+    state_class = UserState
     simulator: Mapping[str, Any] = field(default_factory=dict)
     patience: int = 8
     max_tokens: int = 200
@@ -66,9 +67,6 @@ class User(Environment):
                 f"patience={self.patience} and max_tokens={self.max_tokens} must be at least 1, "
                 f"temperature={self.temperature} not negative"
             )
-
-    def init_state(self) -> UserState:
-        return UserState()
 
     def check(self, phase: PhaseContext) -> None:
         if self.simulator and not isinstance(self.simulator.get("engine"), Engine):

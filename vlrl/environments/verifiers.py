@@ -65,6 +65,7 @@ class Verifiers(Environment):
         start_seconds: Limit for loading the environment.
     """
 
+    state_class = VerifiersState
     stops: ClassVar[tuple[str, ...]] = (STOP,)
     id: str
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -76,9 +77,6 @@ class Verifiers(Environment):
     @property
     def provides(self) -> Sequence[Capability]:
         return (PICTURE_REPLIES,) if self.pictures else ()
-
-    def init_state(self) -> VerifiersState:
-        return VerifiersState()
 
     def check(self, phase: PhaseContext) -> None:
         self.tools()

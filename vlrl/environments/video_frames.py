@@ -41,6 +41,7 @@ class VideoFrames(ToolEnvironment):
         side: Longer side of a frame in pixels.
     """
 
+    state_class = VideoFramesState
     most: int = 4
     side: int = 448
     provides = (PICTURE_REPLIES,)
@@ -48,9 +49,6 @@ class VideoFrames(ToolEnvironment):
     def __post_init__(self) -> None:
         if self.most < 1 or self.side < 28:
             raise ValueError(f"most={self.most} must be at least 1, side={self.side} at least 28")
-
-    def init_state(self) -> VideoFramesState:
-        return VideoFramesState()
 
     def clip(self, video: Media) -> Clip:
         """A video's frames. Raises RowError where it cannot be decoded."""

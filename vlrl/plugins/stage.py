@@ -29,6 +29,7 @@ class Stage(ABC):  # noqa: B024
     waits_for: ClassVar[str] = ""
     # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits
     visits: ClassVar[int] = 1
+    state_class: ClassVar[type[State] | None] = None  # its `State`, where it has one
 
     @property
     def needs(self) -> Sequence[str]:
@@ -57,8 +58,9 @@ class Stage(ABC):  # noqa: B024
         return found
 
     def init_state(self) -> State | None:
-        """The state before the first step; None for a plug-in without state."""
-        return None
+        """The state before the first step: a `state_class` as it is, which an override fills; None for a
+        plug-in without state."""
+        return None if self.state_class is None else self.state_class()
 
     @cached_property
     def state(self) -> Any:

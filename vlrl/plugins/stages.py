@@ -1,8 +1,8 @@
 """The stages of a training step: one abstract class per stage. A plug-in is a frozen dataclass derived from
 one.
 
-A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, made by
-`init_state`, which the run saves and restores. It acts at declared moments only, and sees no more than they
+A plug-in's fields are its config, `__call__` is the method. What it learns is a `State`, which `state_class`
+names and the run saves and restores. It acts at declared moments only, and sees no more than they
 need (`vlrl/plugins/contexts.py`):
 
     check(phase)    before anything slow is loaded: refuse impossible combinations

@@ -55,6 +55,7 @@ class RecordSource(Source):
     `vlrl data difficulty`. `limit`: records. `workers`: of the check.
     """
 
+    state_class = RecordSourceState
     format: str = "auto"
     fields: Mapping[str, str] = field(default_factory=dict)
     media_root: tuple[str, ...] | str = ()
@@ -94,9 +95,6 @@ class RecordSource(Source):
     @abstractmethod
     def label(self) -> str:
         """What is read, for messages."""
-
-    def init_state(self) -> RecordSourceState:
-        return RecordSourceState()
 
     def check(self, phase: PhaseContext) -> None:
         self.state.output = phase.output

@@ -212,12 +212,10 @@ class WrittenReward(Reward):
     RuntimeError before `setup`.
     """
 
+    state_class = WrittenRewardState
     reads_answer: ClassVar[bool] = False
     needs_gold: ClassVar[bool] = False
     requires = (WRITES_REWARD, DESCRIBED_STATES, TURN_STATES, END_STATE, TURN_REWARDS)
-
-    def init_state(self) -> WrittenRewardState:
-        return WrittenRewardState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

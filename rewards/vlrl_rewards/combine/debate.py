@@ -52,6 +52,7 @@ class Debate(AsksJudge):
     answer: -1. -1 to 1.
     """
 
+    state_class = DebateState
     template: ClassVar[str] = "justified"
     reads_answer: ClassVar[bool] = True
     needs_gold: ClassVar[bool] = False
@@ -63,9 +64,6 @@ class Debate(AsksJudge):
     def __post_init__(self) -> None:
         if self.turns < 2 or self.turns % 2:
             raise ValueError(f"turns={self.turns} must be even and at least 2: the debaters take turns")
-
-    def init_state(self) -> DebateState:
-        return DebateState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.judge, f"rewards: {self.name!r}: judge")

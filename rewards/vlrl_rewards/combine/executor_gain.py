@@ -91,6 +91,7 @@ class ExecutorGain(Reward):
         environment: Config of their environment, with text.
     """
 
+    state_class = ExecutorGainState
     needs_gold: ClassVar[bool] = False
     provides = (UNHARMED,)
     expert: Mapping[str, Any] = field(default_factory=dict)
@@ -108,9 +109,6 @@ class ExecutorGain(Reward):
                 f"alpha={self.alpha} and temperature={self.temperature} must not be negative, "
                 f"max_turns={self.max_turns} and max_tokens={self.max_tokens} must be at least 1"
             )
-
-    def init_state(self) -> ExecutorGainState:
-        return ExecutorGainState()
 
     def check(self, phase: PhaseContext) -> None:
         if not self.environment:

@@ -58,6 +58,7 @@ class FactualThinking(AsksJudge):
     fails leaves no score (there 0). Edge: no answer is wrong unasked; no fact adds 0. Correct from 2 on.
     """
 
+    state_class = FactualState
     template: ClassVar[str] = "graded_answer"
     correct_at: float = 2.0
     knowledge: str = "knowledge"
@@ -65,9 +66,6 @@ class FactualThinking(AsksJudge):
     threshold: float = 0.3
     passages: int = 5
     gamma: int = 10
-
-    def init_state(self) -> FactualState:
-        return FactualState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.judge, f"rewards: {self.name!r}: judge")

@@ -53,11 +53,9 @@ class AsksJudge(Reward):
     (judge/failed, judge/no_verdict).
     """
 
+    state_class = JudgeState
     template: ClassVar[str] = "criteria"
     judge: Mapping[str, Any] = field(default_factory=dict)
-
-    def init_state(self) -> JudgeState:
-        return JudgeState()
 
     def check(self, phase: PhaseContext) -> None:
         if self.judge:

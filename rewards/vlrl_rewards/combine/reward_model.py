@@ -42,13 +42,11 @@ class ByRewardModel(Reward):
         thoughts: Whether the model sees what stands before `</think>`.
     """
 
+    state_class = RewardModelState
     needs_gold: ClassVar[bool] = False
     provides: ClassVar[tuple[Capability, ...]] = (REWARD_MODEL,)
     model: str = ""
     thoughts: bool = True
-
-    def init_state(self) -> RewardModelState:
-        return RewardModelState()
 
     def check(self, phase: PhaseContext) -> None:
         if not self.model:

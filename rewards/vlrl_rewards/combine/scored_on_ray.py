@@ -70,6 +70,7 @@ class ScoredOnRay(OverReward):
         address: Of the cluster; "": that of `vlrl train --ray`, else "auto".
     """
 
+    state_class = ScoredOnRayState
     workers: int = 2
     cpus: float = 1.0
     address: str = ""
@@ -83,9 +84,6 @@ class ScoredOnRay(OverReward):
                 f"rewards: {self.inner.name!r} needs the run (a model or a service) and cannot be computed "
                 "by a worker on Ray; give it a slot of its own without scored_on_ray"
             )
-
-    def init_state(self) -> ScoredOnRayState:
-        return ScoredOnRayState()
 
     @property
     def inner_rewards(self) -> tuple[Reward, ...]:

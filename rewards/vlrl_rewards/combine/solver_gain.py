@@ -43,6 +43,7 @@ class SolverGain(OverReward):
         when: Pays only rows whose answer is this text ("": all), such as critiques of wrong solutions.
     """
 
+    state_class = SolverState
     decides: ClassVar[bool] = False
     needs_gold: ClassVar[bool] = False
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -63,9 +64,6 @@ class SolverGain(OverReward):
                 f"samples={self.samples} "
                 "must be at least 1"
             )
-
-    def init_state(self) -> SolverState:
-        return SolverState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -57,6 +57,7 @@ class FormalProof(Graded):
         seconds, deadline: For one proof, and for the answer to a batch.
     """
 
+    state_class = FormalProofState
     needs_gold: ClassVar[bool] = False
     refusals: ClassVar[bool] = False
     url: str = ""
@@ -70,9 +71,6 @@ class FormalProof(Graded):
                 f"formal_proof: seconds={self.seconds} must be 1 or more, and deadline={self.deadline:g} not "
                 "below it"
             )
-
-    def init_state(self) -> FormalProofState:
-        return FormalProofState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -54,6 +54,7 @@ class HF(PolicyEngine):
             all of a model with recurrent layers).
     """
 
+    state_class = HFState
     token_budget: int = 131072
     prefill_tokens: int = 32768
     lookup_tokens: int = 0
@@ -79,9 +80,6 @@ class HF(PolicyEngine):
         recorded."""
         whole = is_recurrent(self.lm.text_config) or self.lm.family.router_replay
         return 0 if whole else self.conversation_tokens
-
-    def init_state(self) -> HFState:
-        return HFState()
 
     @property
     def version(self) -> int:

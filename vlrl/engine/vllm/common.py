@@ -200,6 +200,7 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     `fp8_block` by blocks of 128 x 128, `int8` those of experts alone.
     """
 
+    state_class = VLLMState
     memory: float = 0.85
     cpu_kv_gb: int = 1
     dtype: str = ""
@@ -210,9 +211,6 @@ class VLLMEngine(PolicyEngine, SeparateEngine):
     correction: bool = True
     send_all: bool = False
     quantization: Quantization = ""
-
-    def init_state(self) -> VLLMState:
-        return VLLMState()
 
     @property
     def version(self) -> int:

@@ -80,14 +80,12 @@ class VLLM(VLLMEngine):
         options: Further arguments of `vllm.LLM`.
     """
 
+    state_class = InProcessState
     memory: float = 0.4  # the trainer is on the same GPU
     sleep: bool = False
     lora: bool = False
     share_weights: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-
-    def init_state(self) -> InProcessState:
-        return InProcessState()
 
     @property
     def core(self) -> Any:

@@ -109,6 +109,7 @@ class VLLMServer(VLLMEngine):
         env: Further environment variables.
     """
 
+    state_class = ServerState
     own_weights = True  # it can sample while the trainer trains
     replicas: int = 1
     parallel: int = 64
@@ -133,9 +134,6 @@ class VLLMServer(VLLMEngine):
                 f"devices has {len(self.devices)} entries for {self.replicas} replicas; give each its own, "
                 "for instance [1, 2]"
             )
-
-    def init_state(self) -> ServerState:
-        return ServerState()
 
     # --- start and end --------------------------------------------------------------------------------------
 

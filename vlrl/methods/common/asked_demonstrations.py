@@ -30,12 +30,10 @@ class AskedDemonstrations(Expert):
     """Base: a `teacher`, {model: name@revision, engine: config}, is asked about each prompt; its usable
     replies are the prompt's demonstrations. A prompt without one gives an empty group, which is replaced."""
 
+    state_class = AskedState
     needs_target: ClassVar[bool] = False
     most: ClassVar[int] = 1  # replies about a prompt
     teacher: Mapping[str, Any] = field(default_factory=dict)
-
-    def init_state(self) -> AskedState:
-        return AskedState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

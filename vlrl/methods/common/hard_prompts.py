@@ -64,14 +64,12 @@ class HardPrompts(ReplayBuffer):
     buffer, of ceil(size / ranks) prompts. State: the row ids of the buffer, of the first rank.
     """
 
+    state_class = HardPromptsState
     size: int = 64
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size={self.size} must be at least 1: demonstrations per supervised step")
-
-    def init_state(self) -> HardPromptsState:
-        return HardPromptsState()
 
     def check(self, phase: PhaseContext) -> None:
         if not any(isinstance(term, NLL) for term in phase.objective.loss_terms.values()):

@@ -106,6 +106,7 @@ class WritesReward(Callback):
         seconds: Of wall clock for one episode.
     """
 
+    state_class = WritingState
     FUNCTIONS: ClassVar[Mapping[str, int]] = {}
     DRIVER: ClassVar[str] = ""
     FORM: ClassVar[str] = ""
@@ -123,9 +124,6 @@ class WritesReward(Callback):
             raise ValueError(
                 f"repairs={self.repairs} must not be negative, seconds={self.seconds} must be above 0"
             )
-
-    def init_state(self) -> WritingState:
-        return WritingState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.writer, f"callbacks: {self.name!r}: writer")

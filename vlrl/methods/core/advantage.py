@@ -254,14 +254,12 @@ class Reinforce(AdvantageEstimator):
     Paper: Williams 1992, doi:10.1007/BF00992696, sec. 4; for language models arXiv:2402.14740, sec. 2.
     """
 
+    state_class = ReinforceState
     decay: float = 0.9
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay={self.decay} must be in [0, 1); 0 means no baseline")
-
-    def init_state(self) -> ReinforceState:
-        return ReinforceState()
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         if not self.decay:

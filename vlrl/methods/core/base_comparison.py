@@ -55,6 +55,7 @@ class BaseComparison(Callback):
         every: After every so many steps of the phase (0: never in between), and after the last one.
     """
 
+    state_class = BaseComparisonState
     prompts: int = 32
     samples: int = 16
     every: int = 0
@@ -65,9 +66,6 @@ class BaseComparison(Callback):
                 f"callbacks: 'base_comparison' prompts={self.prompts} and samples={self.samples} must be 1 "
                 f"or more, every={self.every} 0 or more"
             )
-
-    def init_state(self) -> BaseComparisonState:
-        return BaseComparisonState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -43,15 +43,13 @@ class EMA(Callback):
     State: the average.
     """
 
+    state_class = AverageState
     decay: float = 0.99
     swap_at_end: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay must be in [0, 1), got {self.decay}")
-
-    def init_state(self) -> AverageState:
-        return AverageState()
 
     def check(self, phase: PhaseContext) -> None:
         if self.swap_at_end and phase.settings.steps < 1:
@@ -101,14 +99,12 @@ class ReferenceEMA(Callback):
     sharded weights, for which no copy is kept that could move. State: the average.
     """
 
+    state_class = AverageState
     decay: float = 0.99
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"decay={self.decay} must be in [0, 1)")
-
-    def init_state(self) -> AverageState:
-        return AverageState()
 
     def check(self, phase: PhaseContext) -> None:
         if "ref_logp" not in phase.aux_tensors:
@@ -162,14 +158,12 @@ class ReferenceReset(Callback):
     ConfigError where nothing reads the reference.
     """
 
+    state_class = ReferenceResetState
     every: int = 0
     eval_every: int = 0
     patience: int = 2
     reset_optimizer: bool = True
     at_start: bool = False
-
-    def init_state(self) -> ReferenceResetState:
-        return ReferenceResetState()
 
     def check(self, phase: PhaseContext) -> None:
         if "ref_logp" not in phase.aux_tensors:

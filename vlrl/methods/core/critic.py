@@ -161,6 +161,7 @@ class Critic(Callback):
     optimizer; gradients are averaged over ranks. Hidden states are those of collection.
     """
 
+    state_class = CriticState
     objective: Literal["value", "outcome"] = "value"
     lr: float = 1e-3
     epochs: int = 12
@@ -175,9 +176,6 @@ class Critic(Callback):
     @property
     def requires(self) -> tuple[Capability, ...]:
         return (RETURNS,) if self.objective == "value" else ()
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def check(self, phase: PhaseContext) -> None:
         if not {"value", "token_score"} & set(phase.aux_tensors):
@@ -268,6 +266,7 @@ class CriticModel(Callback):
         betas, weight_decay, max_grad_norm: Of its AdamW, as in `optimizer` (norm 0: no clip).
     """
 
+    state_class = CriticState
     objective: Literal["value", "outcome"] = "value"
     rate: float = 5.0
     updates: int = 12
@@ -287,9 +286,6 @@ class CriticModel(Callback):
     @property
     def requires(self) -> tuple[Capability, ...]:
         return (RETURNS,) if self.objective == "value" else ()
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def check(self, phase: PhaseContext) -> None:
         if "model_value" not in phase.aux_tensors:

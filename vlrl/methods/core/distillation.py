@@ -63,6 +63,7 @@ class Distill(LossTerm):
         clamp_log: Bound on log T - log pi of drawn tokens.
     """
 
+    state_class = DistillState
     divergence: Literal["reverse", "forward", "jsd"] = "reverse"
     beta: float = 0.5
     tokens: Literal["sampled", "top_k", "full"] = "sampled"
@@ -86,9 +87,6 @@ class Distill(LossTerm):
     @property
     def needs(self) -> tuple[str, ...]:
         return (LOGP if self.tokens == "sampled" else DIVERGENCE,)
-
-    def init_state(self) -> DistillState:
-        return DistillState()
 
     @property
     def configs(self) -> dict[str, TeacherConfig]:

@@ -72,6 +72,7 @@ class JudgeSentinel(Callback):
         on_hacked: "warn" once, or "stop" the run.
     """
 
+    state_class = JudgeSentinelState
     every: int = 10
     probes: int = 10
     limit: float = 0.1
@@ -87,9 +88,6 @@ class JudgeSentinel(Callback):
                 f"window={self.window} must be at least 1, limit={self.limit} in [0, 1) and rise={self.rise} "
                 "above 0"
             )
-
-    def init_state(self) -> JudgeSentinelState:
-        return JudgeSentinelState()
 
     def check(self, phase: PhaseContext) -> None:
         if not any(

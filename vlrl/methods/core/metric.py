@@ -164,14 +164,12 @@ class PassRateMigration(OutcomeMetric):
     rates.
     """
 
+    state_class = PassRateMigrationState
     rows: int = 100_000
 
     def __post_init__(self) -> None:
         if self.rows < 1:
             raise ConfigError(f"metrics: 'pass_rate_migration' rows: {self.rows} must be 1 or more")
-
-    def init_state(self) -> PassRateMigrationState:
-        return PassRateMigrationState()
 
     def end_step(self, run: StepContext) -> None:
         state: PassRateMigrationState = self.state

@@ -66,6 +66,7 @@ class Shuffle(PromptSampler):
             checked before training.
     """
 
+    state_class = ShuffleState
     temperature: float = 1.0
     shuffle: bool = True
     blocks: int = 0
@@ -84,9 +85,6 @@ class Shuffle(PromptSampler):
                 f"prompt_sampler: workers={self.workers} and blocks={self.blocks} must not be negative, "
                 f"and ahead={self.ahead} must be at least 1"
             )
-
-    def init_state(self) -> ShuffleState:
-        return ShuffleState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -280,6 +278,7 @@ class ByHistory(PromptSampler):
         favour: Rows with s at least this come `copies` times a round.
     """
 
+    state_class = ByHistoryState
     unbounded: ClassVar[str] = "low high favour"
     score: Literal["alignment", "spread", "accuracy"] = "alignment"
     low: float = -math.inf
@@ -295,9 +294,6 @@ class ByHistory(PromptSampler):
                 f"at least 0, copies={self.copies} at least "
                 f"1 and low={self.low} not above high={self.high}"
             )
-
-    def init_state(self) -> ByHistoryState:
-        return ByHistoryState()
 
     def choose(self, series: Series) -> dict[str, float]:
         """Ids and scores of the chosen rows, the best first. Raises ConfigError where none fits."""
@@ -417,6 +413,7 @@ class Levels(PromptSampler):
         review: Share of rows that are drawn from mastered levels.
     """
 
+    state_class = LevelsState
     threshold: float = 0.75
     window: int = 32
     max_groups: int = 0
@@ -431,9 +428,6 @@ class Levels(PromptSampler):
                 f"and epochs={self.epochs} at least 0, "
                 f"review={self.review} in [0, 1)"
             )
-
-    def init_state(self) -> LevelsState:
-        return LevelsState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -103,10 +103,8 @@ class OverlongFilter(RewardShaping):
     (trl/trainer/grpo_trainer.py). State: the counts of the step, for the log.
     """
 
+    state_class = StepCounts
     provides = (MASKS_TRUNCATED,)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, group: Group) -> list[float]:
         for rollout in group:
@@ -159,6 +157,7 @@ class KLReward(RewardShaping):
     verl-project/verl 1dda039b, whose KL is the mean per token.
     """
 
+    state_class = KLState
     beta: float = 0.05
     estimator: Estimator = "k1"
     target: float = 0.0
@@ -171,9 +170,6 @@ class KLReward(RewardShaping):
                 f"target={self.target} must not be negative (0: a fixed coefficient), "
                 f"horizon={self.horizon} above 0"
             )
-
-    def init_state(self) -> KLState:
-        return KLState()
 
     @property
     def coefficient(self) -> float:

@@ -62,6 +62,7 @@ class TIS(TokenWeight):
             cap^(1/sqrt(T)), since rounding adds up as a random walk (vlrl original).
     """
 
+    state_class = TISState
     corrects_engine = True
     level: Literal["token", "sequence", "geometric"] = "token"
     mode: Literal["truncate", "mask"] = "truncate"
@@ -84,9 +85,6 @@ class TIS(TokenWeight):
             raise ValueError(
                 f"cap={self.cap} must be positive (0: none), floor={self.floor} between 0 and cap"
             )
-
-    def init_state(self) -> TISState:
-        return TISState()
 
     @property
     def needs(self) -> tuple[str, ...]:

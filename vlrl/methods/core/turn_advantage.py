@@ -160,14 +160,12 @@ class GiGPO(TurnEstimator):
     size of a group of states: near 1, A_S says nothing.
     """
 
+    state_class = GiGPOState
     gamma: float = 0.95
     weight: float = 1.0
     scale: Literal["group", "none"] = "none"
     eps: float = 1e-6
     requires = (TURN_REWARDS, TURN_SPANS, TURN_STATES)
-
-    def init_state(self) -> GiGPOState:
-        return GiGPOState()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         return {"gigpo/state_group_size": (float(self.state.turns), float(self.state.states))}

@@ -116,14 +116,12 @@ class A2d(Independent):
     retries.
     """
 
+    state_class = StepCounts
     retries: int = 4
 
     def __post_init__(self) -> None:
         if self.retries < 1:
             raise ValueError(f"retries={self.retries} must be at least 1")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

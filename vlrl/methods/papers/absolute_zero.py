@@ -78,6 +78,7 @@ class AbsoluteZero(Independent):
     cases, the paper half of them. Logs the share of valid proposals and the size of the buffer.
     """
 
+    state_class = AbsoluteZeroState
     references: int = 6
     solves: int = 8
     tasks: int = 1
@@ -94,9 +95,6 @@ class AbsoluteZero(Independent):
             )
 
     provides = (SOLVED,)
-
-    def init_state(self) -> AbsoluteZeroState:
-        return AbsoluteZeroState()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         kinds = {prompt.row.id: str(prompt.row.meta["kind"]) for prompt in prompts}

@@ -85,6 +85,7 @@ class AcereasonDomains(PromptSampler):
     `run.rows`. State: positions and pass rates.
     """
 
+    state_class = AcereasonDomainsState
     order: tuple[int, ...] = (0, 0, 0, 1, 1, 0)
     hard: tuple[int, ...] = (2, 5)
     highest: float = 0.375
@@ -95,9 +96,6 @@ class AcereasonDomains(PromptSampler):
                 f"prompt_sampler: order={list(self.order)} must number sources, and hard={list(self.hard)} "
                 "its stages, from 0"
             )
-
-    def init_state(self) -> AcereasonDomainsState:
-        return AcereasonDomainsState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

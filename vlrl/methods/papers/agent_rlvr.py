@@ -49,6 +49,7 @@ class AgentRlvr(MultiTurn):
             sampled with.
     """
 
+    state_class = StepCounts
     text: str = "\nA plan that helps: {guidance}"
     key: str = "guidance"
     share: float = 0.5
@@ -68,9 +69,6 @@ class AgentRlvr(MultiTurn):
                 f"share={self.share} must be in (0, 1], tail={self.tail} not negative, and "
                 f"text={self.text!r} must hold {{guidance}} or {{attempt}}"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         share = self.state.share("solved", "tried")

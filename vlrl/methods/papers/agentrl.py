@@ -63,6 +63,7 @@ class Agentrl(MultiTurn):
         stale: The engine of the stale policy.
     """
 
+    state_class = AgentrlState
     share: float = 0.5
     every: int = 4
     stale: Mapping[str, Any] = field(default_factory=lambda: {"name": "hf"})
@@ -71,9 +72,6 @@ class Agentrl(MultiTurn):
         super().__post_init__()
         if not 0 <= self.share <= 1 or self.every < 1:
             raise ValueError(f"share={self.share} must be in [0, 1] and every={self.every} at least 1")
-
-    def init_state(self) -> AgentrlState:
-        return AgentrlState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -40,6 +40,7 @@ class Ampo(ReplayBuffer):
     groups.
     """
 
+    state_class = StepCounts
     k: int = 2
     marker: str = "<answer>"
     requires = (UNTRAINED_DEMONSTRATIONS,)
@@ -47,9 +48,6 @@ class Ampo(ReplayBuffer):
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"k={self.k} must be at least 1: demonstrations per failed group")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         out = []

@@ -36,6 +36,7 @@ class Ar3po(Independent):
     divide gives the first stages one more.
     """
 
+    state_class = StepCounts
     stages: int = 4
     keep: int = 2
     learn: bool = False
@@ -46,9 +47,6 @@ class Ar3po(Independent):
             raise ValueError(
                 f"stages={self.stages} must be at least 1, and keep={self.keep} not negative (0: no reuse)"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = [Group(prompt, []) for prompt in prompts]

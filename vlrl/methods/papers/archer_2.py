@@ -240,6 +240,7 @@ class Archer2(ReplayBuffer):
         warmup: Steps that train the critic alone.
     """
 
+    state_class = Archer2State
     states: int = 768
     updates: int = 50
     batch: int = 256
@@ -262,9 +263,6 @@ class Archer2(ReplayBuffer):
                 f"gamma={self.gamma} must be in [0, 1], tau={self.tau} in (0, 1], lr={self.lr} and "
                 f"max_grad_norm={self.max_grad_norm} above 0"
             )
-
-    def init_state(self) -> Archer2State:
-        return Archer2State()
 
     def check(self, phase: PhaseContext) -> None:
         if UTTERANCE_ADVANTAGE not in phase.advantage.requires:

@@ -114,6 +114,7 @@ class Arpo(MultiTurn):
     sampled at the end; without `Episode.copy` the trunk's actions are repeated. None after pictures.
     """
 
+    state_class = ArpoState
     share: float = 0.5
     beam: int = 2
     base: float = 0.5
@@ -135,9 +136,6 @@ class Arpo(MultiTurn):
                 f"alternatives={self.alternatives} at least 1, "
                 f"base={self.base} in [0, 1]"
             )
-
-    def init_state(self) -> ArpoState:
-        return ArpoState()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         rate = self.state.share("branches", "chances")

@@ -100,6 +100,7 @@ class AutoMcReward(WritesReward):
     arXiv:2312.09238, fig. 1. Deviates: our words; rooms for Minecraft.
     """
 
+    state_class = AutoMcRewardState
     FUNCTIONS = {"sparse": 4, "dense": 4}
     DRIVER = (
         "def _sign(value):\n"
@@ -128,9 +129,6 @@ class AutoMcReward(WritesReward):
         super().__post_init__()
         if self.every < 1 or self.shown < 1:
             raise ValueError(f"every={self.every} and shown={self.shown} must be at least 1")
-
-    def init_state(self) -> AutoMcRewardState:
-        return AutoMcRewardState()
 
     def question(self) -> str:
         state: Any = self.state

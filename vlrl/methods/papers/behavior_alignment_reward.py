@@ -47,6 +47,7 @@ class BehaviorAlignmentReward(RewardShaping):
     its size; no learned discount. Edge: without a gradient of both phi_k stays. Logs phi_k, the alignments.
     """
 
+    state_class = BehaviorAlignmentState
     slots: tuple[str, ...] = ()
     lr: float = 0.1
     most: float = 1.0
@@ -58,9 +59,6 @@ class BehaviorAlignmentReward(RewardShaping):
                 f"slots={list(self.slots)} must name the heuristics, tensors={self.tensors} be at least 1, "
                 f"most={self.most} above 0"
             )
-
-    def init_state(self) -> BehaviorAlignmentState:
-        return BehaviorAlignmentState()
 
     def check(self, phase: PhaseContext) -> None:
         for slot in self.slots:

@@ -48,6 +48,7 @@ class CobaRl(RolloutBudget):
     rate known, or a total below `low` each: equal shares. Units: rollouts.
     """
 
+    state_class = CobaRlState
     low: int = 2
     high: int = 128
     kappa: float = 11.0
@@ -60,9 +61,6 @@ class CobaRl(RolloutBudget):
                 f"0 <= low={self.low} <= high={self.high}, kappa={self.kappa} above 2 and "
                 f"window={self.window} of at least 1 are needed"
             )
-
-    def init_state(self) -> CobaRlState:
-        return CobaRlState()
 
     def check(self, phase: PhaseContext) -> None:
         if not self.low <= phase.group_size <= self.high:

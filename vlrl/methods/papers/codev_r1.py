@@ -52,6 +52,7 @@ class CodevR1(Shuffle):
     the position and `share`. Reads all ranks' groups; metrics: draws and `share`.
     """
 
+    state_class = CodevR1State
     most: int = 16
 
     def __post_init__(self) -> None:
@@ -68,9 +69,6 @@ class CodevR1(Shuffle):
                 f"prompt_sampler: 'codev_r1' counts the draws of one step, and loop {phase.settings.loop!r} "
                 "draws for several at once; use synchronous"
             )
-
-    def init_state(self) -> CodevR1State:
-        return CodevR1State()
 
     def __call__(self, n: int) -> list[Row]:
         state: CodevR1State = self.state
@@ -118,8 +116,7 @@ class CodevR1FullBatch(DynamicSampling):
     beyond the step.
     """
 
-    def init_state(self) -> FullBatchState:
-        return FullBatchState()
+    state_class = FullBatchState
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

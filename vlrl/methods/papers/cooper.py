@@ -57,13 +57,11 @@ class Cooper(Callback):
     pairs ranked right, pairs, and failures of the assistant.
     """
 
+    state_class = CooperState
     assistant: Mapping[str, Any] = field(default_factory=dict)
     lr: float = 1e-6
     clip: float = 1.0
     requires = (VERIFIER_MODEL,)
-
-    def init_state(self) -> CooperState:
-        return CooperState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.assistant, f"callbacks: {self.name!r}: assistant")

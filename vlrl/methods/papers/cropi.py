@@ -169,6 +169,7 @@ class CropiInfluence(Shuffle):
     has an influence.
     """
 
+    state_class = CropiInfluenceState
     share: float = 0.1
     validation: str = "validation"
 
@@ -195,9 +196,6 @@ class CropiInfluence(Shuffle):
         drawn = [self.run.history[row.id][SCORE] for row in rows]
         self.state.drawn = sum(drawn) / max(len(drawn), 1)
         return rows
-
-    def init_state(self) -> CropiInfluenceState:
-        return CropiInfluenceState()
 
     def metrics(self) -> dict[str, float]:
         return {**super().metrics(), "cropi/drawn_influence": self.state.drawn}

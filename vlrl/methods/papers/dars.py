@@ -38,6 +38,7 @@ class Dars(Independent):
     Edge: a prompt with count 0 gets nothing, one with `max_total` rollouts no more.
     """
 
+    state_class = StepCounts
     schedule: Literal["equal", "hardness"] = "equal"
     max_total: int = 32
     std: bool = False
@@ -57,9 +58,6 @@ class Dars(Independent):
         one = 2 * math.sqrt(a * (1 - a)) if self.std else 2 * a * (1 - a)
         peak = (n if self.std else 0.5 * n) * (2 * (1 - a) if self.schedule == "hardness" else 1)
         return max(min(math.ceil((peak - n * one) / one), self.max_total - n), 0)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -42,11 +42,9 @@ class DcpoSmoothAdvantage(AdvantageEstimator):
     differs from it.
     """
 
+    state_class = DcpoSmoothAdvantageState
     eps: float = 1e-6
     visits = 2
-
-    def init_state(self) -> DcpoSmoothAdvantageState:
-        return DcpoSmoothAdvantageState()
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         return [self.of_group(group.row.id, group.rewards) for group in groups]

@@ -55,6 +55,7 @@ class DphRl(ReplayBuffer):
         keep: Its first correct completions that are stored (0: all).
     """
 
+    state_class = DphRlState
     steps: int = 2
     rate: float = 0.75
     added: int = 0
@@ -62,9 +63,6 @@ class DphRl(ReplayBuffer):
     keep: int = 0
     provides = (BASE_ROLLOUTS,)
     requires = (BASE_DIVERGENCE,)
-
-    def init_state(self) -> DphRlState:
-        return DphRlState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         store = self.state.store

@@ -51,6 +51,7 @@ class Drive(PromptSampler):
     first; of equal rows the earlier stay; a set never grows.
     """
 
+    state_class = DriveState
     rows: tuple[int, ...] = (72, 50, 25)
     steps: tuple[int, ...] = (64, 32, 32)
     slot: RewardSlot = ""
@@ -61,9 +62,6 @@ class Drive(PromptSampler):
                 f"prompt_sampler: rows={list(self.rows)} and steps={list(self.steps)} must be whole "
                 "numbers above 0, as many of each"
             )
-
-    def init_state(self) -> DriveState:
-        return DriveState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

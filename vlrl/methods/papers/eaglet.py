@@ -59,11 +59,9 @@ class Eaglet(Chat):
     (config). Edge: an environment without text at the beginning adds nothing.
     """
 
+    state_class = EagletState
     environment: Mapping[str, Any] = field(default_factory=dict)
     instruction: str | None = INSTRUCTION
-
-    def init_state(self) -> EagletState:
-        return EagletState()
 
     def __call__(self, row: Row) -> Prompt:
         prompt = super().__call__(replace(row, question=f"{row.question}\n\n{self.beginning(row)}".strip()))

@@ -60,6 +60,7 @@ class Eepo(Branching):
     step.
     """
 
+    state_class = EepoState
     rate: float = 3e-3
     entropy_threshold: float = 0.3
     window: int = 3
@@ -72,9 +73,6 @@ class Eepo(Branching):
                 f"rate={self.rate} must be above 0, window={self.window} at least 1, eps={self.eps} "
                 "between 0 and 1"
             )
-
-    def init_state(self) -> EepoState:
-        return EepoState()
 
     def check(self, phase: PhaseContext) -> None:
         if phase.settings.loop != "synchronous":

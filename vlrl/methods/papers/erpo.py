@@ -46,6 +46,7 @@ class Erpo(Plain):
     in one step count once each; without a run (before `setup`) c is 0.
     """
 
+    state_class = ErpoState
     rise: float = 0.1
     max_temperature: float = 1.5
     visits = 2
@@ -62,9 +63,6 @@ class Erpo(Plain):
                 f"rise={self.rise}: 0 < temperature <= max_temperature and "
                 "0 < rise are needed"
             )
-
-    def init_state(self) -> ErpoState:
-        return ErpoState()
 
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling:
         count = self.run.history.get(prompt.row.id, {}).get(KEY, 0) if self.is_set_up else 0

@@ -67,6 +67,7 @@ class Exgrpo(Shuffle):
     are equal.
     """
 
+    state_class = ExgrpoState
     ratio: float = 0.5
     start: float = 0.35
     lower: int = 0
@@ -81,9 +82,6 @@ class Exgrpo(Shuffle):
                 f"prompt_sampler: ratio={self.ratio} must be in [0, 1), keep={self.keep} at least 1, and 0 "
                 f"<= lower={self.lower} < upper={self.upper}"
             )
-
-    def init_state(self) -> ExgrpoState:
-        return ExgrpoState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -224,6 +222,7 @@ class ExgrpoWithExperience(Independent):
     stored rollout needs no entropy. Logs the number of replayed rollouts.
     """
 
+    state_class = StepCounts
     requires = (EXPERIENCE,)
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
@@ -246,9 +245,6 @@ class ExgrpoWithExperience(Independent):
                 group.rollouts.append(rollouts[values.index(min(values))])
                 self.state.add(replayed=1)
         return groups
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def metrics(self) -> dict[str, tuple[float, float]]:
         return self.state.totals("exgrpo", "replayed")

@@ -30,10 +30,8 @@ class GRa(RewardShaping):
     did not score a rollout counts 0 and is closed. Logs the share of rollouts with a closed gate.
     """
 
+    state_class = StepCounts
     levels: tuple[tuple[str, float], ...] = ()
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         unknown = [slot for slot, _ in self.levels if slot not in phase.rewards]

@@ -51,6 +51,7 @@ class Ghpo(Independent):
             `luffy.policy_shaping` with behaviour "recorded".
     """
 
+    state_class = StepCounts
     shares: tuple[float, ...] = (0.25, 0.5, 0.75)
     train_on: Literal["hinted", "plain"] = "hinted"
     text: str = "\nA solution begins: {reference}"
@@ -67,9 +68,6 @@ class Ghpo(Independent):
                 f"shares={self.shares} must be numbers in (0, 1], and text={self.text!r} must contain "
                 f"{{reference}}"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -71,6 +71,7 @@ class Gtr(ReplayBuffer):
         size: D keeps the newest (DAgger aggregates all).
     """
 
+    state_class = GtrState
     corrector: Mapping[str, Any] = field(default_factory=lambda: {"name": "openai"})
     text: str = (
         "\nAn agent thinks about this: {thought}\nCorrect its thought. Write the corrected thought alone."
@@ -86,9 +87,6 @@ class Gtr(ReplayBuffer):
                 f"asked={self.asked}, batch={self.batch}, size={self.size} and max_tokens must be at least "
                 f"1, text must hold {{thought}}"
             )
-
-    def init_state(self) -> GtrState:
-        return GtrState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -92,6 +92,7 @@ class GtrTurbo(ReferenceEMA):
     State: the merged weights, for TIES four float32 copies more.
     """
 
+    state_class = GtrTurboState
     every: int = 1
     merge: Literal["ties", "mean", "ema"] = "ties"
     density: float = 0.2
@@ -104,9 +105,6 @@ class GtrTurbo(ReferenceEMA):
                 f"every={self.every} must be at least 1, density={self.density} in (0, 1] and "
                 f"scale={self.scale} above 0"
             )
-
-    def init_state(self) -> GtrTurboState:
-        return GtrTurboState()
 
     @no_grad
     def __call__(self, run: CallbackContext, groups: Sequence[Group]) -> dict[str, float]:

@@ -67,6 +67,7 @@ class Icpl(WritesReward):
     algorithm 1. Deviates: pilots follow one another in one run.
     """
 
+    state_class = IcplState
     FUNCTIONS = {"compute_reward": 3}
     DRIVER = (
         "def f(steps):\n"
@@ -93,9 +94,6 @@ class Icpl(WritesReward):
                 f"rounds={self.rounds}, pilot={self.pilot} and tries={self.tries} must be at least 1, "
                 f"candidates={self.candidates} at least 2, wait={self.wait} not negative"
             )
-
-    def init_state(self) -> IcplState:
-        return IcplState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

@@ -40,6 +40,7 @@ class InterleavedReasoning(GroupRelative):
     nothing to fall behind, so it gives credit. State: the last accuracy.
     """
 
+    state_class = InterleavedReasoningState
     slot: RewardSlot = "steps"
     tolerance: float = 0.05
     eps: float = 1e-6
@@ -50,9 +51,6 @@ class InterleavedReasoning(GroupRelative):
                 f"advantage: slot={self.slot!r} must name a reward slot and tolerance={self.tolerance} "
                 "must be 0 or more"
             )
-
-    def init_state(self) -> InterleavedReasoningState:
-        return InterleavedReasoningState()
 
     def __call__(self, groups: Sequence[Group]) -> list[list[float]]:
         reward_B, group_B = flat_rewards(groups)

@@ -99,15 +99,13 @@ class KimiK15PartialRollout(SampledStrategy):
         mask_earlier: Leaves earlier segments out of the loss (only the present one is on-policy data).
     """
 
+    state_class = PartialRolloutState
     segment: int = 1024
     mask_earlier: bool = False
 
     def __post_init__(self) -> None:
         if self.segment < 1:
             raise ValueError(f"segment is {self.segment}; it must be positive (tokens)")
-
-    def init_state(self) -> PartialRolloutState:
-        return PartialRolloutState()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         state = self.state

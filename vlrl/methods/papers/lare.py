@@ -71,6 +71,7 @@ class LaRe(TokenCredit):
         decay: Forgetting of earlier rollouts.
     """
 
+    state_class = LareState
     factors: tuple[str, ...] = ("one", "length", "digits", "tags")
     segment: int = 4
     weight: float = 0.5
@@ -81,9 +82,6 @@ class LaRe(TokenCredit):
         unknown = [name for name in self.factors if name not in FACTORS]
         if unknown:
             raise ValueError(f"factors: no {unknown[0]!r}; known: {', '.join(sorted(FACTORS))}")
-
-    def init_state(self) -> LareState:
-        return LareState()
 
     def factors_of(self, rollout: Rollout) -> torch.Tensor:
         """(segments, factors) of a rollout."""

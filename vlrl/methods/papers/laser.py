@@ -116,6 +116,7 @@ class LaserSelfRewarded(GRPO):
             that the phase starts from.
     """
 
+    state_class = LaserSelfRewardedState
     tau: float = 0.1
     beta: float = 0.1
     c: float | None = None
@@ -124,9 +125,6 @@ class LaserSelfRewarded(GRPO):
     needs = ("old_logp",)
     provides = (TOKEN_ADVANTAGES, SELF_REWARD)
     requires = (SELF_REWARD_AT,)
-
-    def init_state(self) -> LaserSelfRewardedState:
-        return LaserSelfRewardedState()
 
     @property
     def constant(self) -> float | None:
@@ -218,15 +216,13 @@ class Laser(LossTerm):
     balanced (ray_trainer.py:1351-1387). Shapes: (B,); log-probs in nats.
     """
 
+    state_class = LaserState
     coef: float = 0.1
     beta: float = 0.1
     c: float | None = None
     balanced: bool = True
     start: float = 0
     requires = (SELF_REWARD_AT,)
-
-    def init_state(self) -> LaserState:
-        return LaserState()
 
     def check(self, phase: PhaseContext) -> None:
         check_begins(phase, f"loss_terms: {self.name!r} start", self.start)

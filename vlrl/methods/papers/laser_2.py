@@ -58,6 +58,7 @@ class Laser2(RewardShaping):
         limit: The longest completion in tokens (0: that of `sampling`).
     """
 
+    state_class = Laser2State
     target: float = 0.5
     bonus: float = 0.5
     form: Literal["reward", "penalty", "hybrid"] = "reward"
@@ -75,9 +76,6 @@ class Laser2(RewardShaping):
                 f"lower={self.lower} and interval={self.interval} are shares of the longest completion and "
                 "must be in (0, 1]"
             )
-
-    def init_state(self) -> Laser2State:
-        return Laser2State()
 
     def check(self, phase: PhaseContext) -> None:
         completion_limit(phase, self.limit, "reward_shaping: `limit` of 'laser_2'")

@@ -174,6 +174,7 @@ class Latr(Branching):
             some of them are not used.
     """
 
+    state_class = StepCounts
     absolute: float = 0.25
     relative: float = 0.15
     distance: float = 0.4
@@ -201,9 +202,6 @@ class Latr(Branching):
                 "rollout: 'latr' compares probabilities over the whole vocabulary; set top_k to 0, top_p "
                 "to 1 and min_p to 0 in `sampling`"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         share = {"latr/share": self.eta(self.run.phase_step + 1)} if self.is_set_up else {}

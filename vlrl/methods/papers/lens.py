@@ -51,6 +51,7 @@ class Lens(Independent):
     without interference, is not purified.
     """
 
+    state_class = StepCounts
     gamma: float = 0.03
     below: float = 0.25
     provides = (WEIGHT,)
@@ -59,9 +60,6 @@ class Lens(Independent):
     def __post_init__(self) -> None:
         if not 0 < self.gamma < 1 or not 0 < self.below <= 1:
             raise ValueError(f"gamma={self.gamma} must be in (0, 1) and below={self.below} in (0, 1]")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

@@ -95,6 +95,7 @@ class LipschitzOffPolicyGAIL(RewardShaping):
         memory: Turns of the policy that updates draw from, so that the discriminator learns off-policy.
     """
 
+    state_class = GAILState
     expert: str = ""
     episodes: int = 16
     share: float = 0.0
@@ -120,9 +121,6 @@ class LipschitzOffPolicyGAIL(RewardShaping):
                 f"episodes={self.episodes}, updates={self.updates}, batch={self.batch} and "
                 f"memory={self.memory} must be at least 1"
             )
-
-    def init_state(self) -> GAILState:
-        return GAILState()
 
     def check(self, phase: PhaseContext) -> None:
         if self.expert and not Path(self.expert).expanduser().is_file():

@@ -238,6 +238,7 @@ class LlmIIllustrated(Environment):
     Thoughts are no part. Tools, judges, parts: docs/environments.md.
     """
 
+    state_class = IllustratedState
     tools_allowed: tuple[str, ...] = ("search", "diffusion", "code", "edit")
     library: str = ""
     diffusion_url: str = ""
@@ -251,9 +252,6 @@ class LlmIIllustrated(Environment):
         unknown = sorted(set(self.tools_allowed) - set(SOURCES))
         if unknown or not self.tools_allowed:
             raise ValueError(f"tools_allowed={list(self.tools_allowed)} must be some of {', '.join(SOURCES)}")
-
-    def init_state(self) -> IllustratedState:
-        return IllustratedState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.text_judge, "environment.text_judge")

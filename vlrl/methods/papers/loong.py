@@ -49,6 +49,7 @@ class Loong(Independent):
         examples: Questions of the step's prompts of the same task that are shown.
     """
 
+    state_class = StepCounts
     style: Literal["few_shot", "self_instruct", "evol_instruct"] = "few_shot"
     questions: int = 1
     examples: int = 3
@@ -62,9 +63,6 @@ class Loong(Independent):
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)
         home_of(Reward, "code.sandbox").require(self.sandbox)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -115,11 +115,9 @@ class MathbookRlByPrinciple(PromptSampler):
     position.
     """
 
+    state_class = ByPrincipleState
     key: str = "principle"
     provides = (TOGETHER,)
-
-    def init_state(self) -> ByPrincipleState:
-        return ByPrincipleState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -171,10 +169,8 @@ class MathbookRlSchedule(PromptSampler):
     the hardest level stays.
     """
 
+    state_class = ScheduleState
     key: str = "principle"
-
-    def init_state(self) -> ScheduleState:
-        return ScheduleState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

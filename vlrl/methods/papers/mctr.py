@@ -101,6 +101,7 @@ class Mctr(MultiTurn):
         max_tokens: Of a reflection, in tokens.
     """
 
+    state_class = MctrState
     ask: str = (
         "Look back at what was done and what came of it. Write what holds in this task and was not known, "
         "each in <rule> </rule> tags, and "
@@ -125,9 +126,6 @@ class Mctr(MultiTurn):
                 f"growth={self.growth} must be at least 1, "
                 f"longest={self.longest} at least first"
             )
-
-    def init_state(self) -> MctrState:
-        return MctrState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -34,6 +34,7 @@ class Mel(Independent):
     the lessons and the share that is kept.
     """
 
+    state_class = StepCounts
     replays: int = 4
     task: str = "experience"
     ask: str = (
@@ -49,9 +50,6 @@ class Mel(Independent):
             raise ValueError(
                 f"replays={self.replays} must be at least 1, and ask hold {{right}} and {{wrong}}"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         check_task(phase, self.name, self.task)

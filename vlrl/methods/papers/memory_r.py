@@ -54,6 +54,7 @@ class MemoryR(RewardShaping):
         capacity: Last answers that `correct` and `wrong` keep each.
     """
 
+    state_class = MemoryRState
     exploit: float = 1.0
     explore: float = 1.0
     k: int = 1
@@ -67,9 +68,6 @@ class MemoryR(RewardShaping):
                 f"k={self.k}, capacity={self.capacity}, window={self.window} and "
                 f"explore_from={self.explore_from} must be at least 1"
             )
-
-    def init_state(self) -> MemoryRState:
-        return MemoryRState()
 
     def __call__(self, group: Group) -> list[float]:
         question = embedding(group.row.question)

@@ -57,6 +57,7 @@ class Mentor(Independent):
             of the phase.
     """
 
+    state_class = MentorState
     expert: str = ""
     per_prompt: int = 4
     strength: float = 1.0
@@ -71,9 +72,6 @@ class Mentor(Independent):
                 f"per_prompt={self.per_prompt} and window={self.window} must be at least 1, "
                 f"quantile={self.quantile} in [0, 1)"
             )
-
-    def init_state(self) -> MentorState:
-        return MentorState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)
@@ -155,12 +153,10 @@ class MentorAdvantage(GRPO):
     mean 0.
     """
 
+    state_class = MentorAdvantageState
     decay: int = 120
     cap: float = 4.0
     requires = (MIXED,)
-
-    def init_state(self) -> MentorAdvantageState:
-        return MentorAdvantageState()
 
     def end_step(self, run: Any) -> None:
         super().end_step(run)

@@ -66,6 +66,7 @@ class Modeltaskalign(Callback):
     advantage would train the model. State: the counts.
     """
 
+    state_class = ModeltaskalignState
     threshold: float = 0.5
     k: int = 0
 
@@ -75,9 +76,6 @@ class Modeltaskalign(Callback):
                 f"callbacks: 'modeltaskalign' threshold={self.threshold} must be in (0, 1] and k={self.k} "
                 "0 or more"
             )
-
-    def init_state(self) -> ModeltaskalignState:
-        return ModeltaskalignState()
 
     def check(self, phase: PhaseContext) -> None:
         if phase.advantage.trains or phase.objective.loss_terms:

@@ -37,6 +37,7 @@ class MultipleTickets(Trainable):
     sharded over ranks (FSDP, DeepSpeed), whose shards a mask does not fit.
     """
 
+    state_class = MultipleTicketsState
     density: float = 0.01
     seed: int = 0
 
@@ -45,9 +46,6 @@ class MultipleTickets(Trainable):
             raise ValueError(
                 f"density={self.density} must be in (0, 1]: the share of weights that are trained"
             )
-
-    def init_state(self) -> MultipleTicketsState:
-        return MultipleTicketsState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

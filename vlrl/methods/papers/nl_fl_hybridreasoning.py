@@ -56,14 +56,12 @@ class NlFlHybridreasoning(Independent):
         ask, mixed: The prompts of the translator and of the policy.
     """
 
+    state_class = NlFlHybridreasoningState
     translator: Mapping[str, Any] = field(default_factory=dict)
     ask: str = ASK
     mixed: str = MIXED
     max_tokens: int = 1024
     temperature: float = 0.6
-
-    def init_state(self) -> NlFlHybridreasoningState:
-        return NlFlHybridreasoningState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

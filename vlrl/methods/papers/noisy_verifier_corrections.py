@@ -53,6 +53,7 @@ class NoisyVerifierCorrections(RewardShaping):
         decay: Of these counts, per group.
     """
 
+    state_class = NoisyVerifierCorrectionsState
     mode: Literal["backward", "forward"] = "backward"
     rho0: float = 0.0
     rho1: float = 0.1
@@ -68,9 +69,6 @@ class NoisyVerifierCorrections(RewardShaping):
             )
         if not 0 < self.decay <= 1:
             raise ValueError(f"decay={self.decay} must be in (0, 1]")
-
-    def init_state(self) -> NoisyVerifierCorrectionsState:
-        return NoisyVerifierCorrectionsState()
 
     def check(self, phase: PhaseContext) -> None:
         for key, slot in (("slot", self.slot), ("appeal", self.appeal)):

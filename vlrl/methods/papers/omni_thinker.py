@@ -49,14 +49,12 @@ class OmniThinker(Callback):
     Edge: needs held-out rows. A collective.
     """
 
+    state_class = OmniThinkerState
     every: int = 20
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise ValueError(f"every={self.every} must be at least 1")
-
-    def init_state(self) -> OmniThinkerState:
-        return OmniThinkerState()
 
     def check(self, phase: PhaseContext) -> None:
         check_heldout(phase, "callbacks: 'omni_thinker'")

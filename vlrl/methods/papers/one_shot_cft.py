@@ -60,6 +60,7 @@ class OneShotCft(Independent):
         teachers: By name, configs of their engines, each with weights of its own.
     """
 
+    state_class = OneShotCftState
     teachers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     task: str = "critique"
     ask: str = (
@@ -69,9 +70,6 @@ class OneShotCft(Independent):
     )
     verdict: str = "Conclusion:"
     max_tokens: int = 1024
-
-    def init_state(self) -> OneShotCftState:
-        return OneShotCftState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

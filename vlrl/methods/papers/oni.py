@@ -84,6 +84,7 @@ class ONI(RewardShaping):
         updates: Of the classifier or ranker after a step, on everything labelled so far.
     """
 
+    state_class = ONIState
     judge: Mapping[str, Any] = field(default_factory=dict)
     model: Literal["hash", "classify", "rank"] = "hash"
     intrinsic: float = 0.4
@@ -100,9 +101,6 @@ class ONI(RewardShaping):
     def __post_init__(self) -> None:
         if self.batch < 1 or self.updates < 1:
             raise ValueError(f"batch={self.batch} and updates={self.updates} must be at least 1")
-
-    def init_state(self) -> ONIState:
-        return ONIState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.judge, f"reward_shaping: {self.name!r}: judge")

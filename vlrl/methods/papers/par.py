@@ -49,13 +49,11 @@ class Par(RewardShaping):
     with neither reference raises ValueError; a remote reward needs scores in `row.meta`.
     """
 
+    state_class = ParState
     form: Literal["sigmoid", "tanh", "centred"] = "sigmoid"
     k: float = 1.0
     key: str = "reference_rewards"
     slot: RewardSlot = ""
-
-    def init_state(self) -> ParState:
-        return ParState()
 
     def check(self, phase: PhaseContext) -> None:
         if self.slot and self.slot not in phase.rewards:

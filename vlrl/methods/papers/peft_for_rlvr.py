@@ -59,6 +59,7 @@ class PeftForRlvr(LoRA):
     runs with a reference policy refuse them.
     """
 
+    state_class = PeftForRlvrState
     adapter: Literal[
         "lora",
         "rslora",
@@ -74,9 +75,6 @@ class PeftForRlvr(LoRA):
         "layernorm",
     ] = "dora"
     lr_ratio: float = 2.0
-
-    def init_state(self) -> PeftForRlvrState:
-        return PeftForRlvrState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

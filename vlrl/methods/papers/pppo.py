@@ -141,6 +141,7 @@ class PppoPrefixGrowth(Callback):
     the first evaluation changes nothing.
     """
 
+    state_class = PppoPrefixGrowthState
     eval_every: int = 25
     step: float = 0.05
     max_share: float = 0.35
@@ -152,9 +153,6 @@ class PppoPrefixGrowth(Callback):
                 f"eval_every={self.eval_every} must be at least 1: steps between two evaluations of the "
                 "held-out accuracy"
             )
-
-    def init_state(self) -> PppoPrefixGrowthState:
-        return PppoPrefixGrowthState()
 
     def check(self, phase: PhaseContext) -> None:
         check_heldout(phase, "callbacks: pppo.prefix_growth")

@@ -142,6 +142,7 @@ class PrimeModel(Callback):
     on the right side of 1/2.
     """
 
+    state_class = CriticState
     beta: float = 0.05
     lr: float = 1e-6
     clip: float = 10.0
@@ -152,9 +153,6 @@ class PrimeModel(Callback):
     def __post_init__(self) -> None:
         if self.updates < 1:
             raise ValueError(f"updates={self.updates} must be at least 1")
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -130,6 +130,7 @@ class PureProcessRewards(RewardShaping):
             jinachris/PURE-PRM-7B; "tiny" has random weights, for tests.
     """
 
+    state_class = ProcessRewardsState
     model: str = ""
     delimiter: str = "\n\n"
     mark: str = "\n"
@@ -141,9 +142,6 @@ class PureProcessRewards(RewardShaping):
                 "reward_shaping: delimiter of 'pure.process_rewards' is empty; name the text that ends a "
                 "step, like a blank line"
             )
-
-    def init_state(self) -> ProcessRewardsState:
-        return ProcessRewardsState()
 
     def check(self, phase: PhaseContext) -> None:
         if not self.model:

@@ -39,6 +39,7 @@ class ShiftedSampling(Plain):
     difference.
     """
 
+    state_class = ShiftState
     strength: float = 1.0
 
     @abstractmethod
@@ -49,9 +50,6 @@ class ShiftedSampling(Plain):
     def factor(self) -> float:
         """What the difference is multiplied with."""
         return self.strength
-
-    def init_state(self) -> ShiftState:
-        return ShiftState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)

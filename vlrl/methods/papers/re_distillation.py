@@ -54,12 +54,10 @@ class ReDistillationKeepCorrect(Callback):
     which have no such copy.
     """
 
+    state_class = KeepCorrectState
     last: int = 11
     max_rows: int = 1000
     go_back: bool = True
-
-    def init_state(self) -> KeepCorrectState:
-        return KeepCorrectState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -223,6 +223,7 @@ class ReSchedule(TokenWeight):
     up t is 0. Shapes: (B, 1).
     """
 
+    state_class = ReScheduleState
     low: float = 0.5
     high: float = 2.0
     mode: Literal["linear", "sigmoid"] = "sigmoid"
@@ -234,9 +235,6 @@ class ReSchedule(TokenWeight):
                 f"token_weights: 're_schedule' needs 0 <= low <= high and high above 0, got {self.low} and "
                 f"{self.high}"
             )
-
-    def init_state(self) -> ReScheduleState:
-        return ReScheduleState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -46,6 +46,7 @@ class Recap(RewardShaping):
     windows. State: the losses of the last steps.
     """
 
+    state_class = RecapState
     tau: float = 5.0
     window: int = 10
     eps: float = 0.01
@@ -56,9 +57,6 @@ class Recap(RewardShaping):
             raise ValueError(
                 f"tau={self.tau} and eps={self.eps} must be above 0 and window={self.window} at least 1"
             )
-
-    def init_state(self) -> RecapState:
-        return RecapState()
 
     @property
     def slots(self) -> list[str]:

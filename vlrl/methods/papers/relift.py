@@ -71,6 +71,7 @@ class Relift(Callback):
         max_grad_norm: Norm to which gradients are clipped.
     """
 
+    state_class = ReliftState
     size: int = 128
     lr: float = 0.0
     entropy: float = 0.001
@@ -82,9 +83,6 @@ class Relift(Callback):
                 f"size={self.size} must be at least 1 (demonstrations per supervised step), and "
                 f"lr={self.lr} not negative"
             )
-
-    def init_state(self) -> ReliftState:
-        return ReliftState()
 
     def check(self, phase: PhaseContext) -> None:
         if phase.settings.loop != "synchronous":

@@ -49,6 +49,7 @@ class Reseek(RewardShaping):
     verdicts that agree with the label.
     """
 
+    state_class = StepCounts
     reward: float = 0.1
     penalty: float = -0.05
     quiet: float = 0.2
@@ -61,9 +62,6 @@ class Reseek(RewardShaping):
                 f"reward={self.reward} must not be negative, penalty={self.penalty} not positive, "
                 f"quiet={self.quiet} and near={self.near} in [0, 1]"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, group: Group) -> list[float]:
         for parts in (TURN_PARTS[rollout] for rollout in group if not SEGMENT.get(rollout, 0)):

@@ -116,6 +116,7 @@ class RexRag(MultiTurn):
         keep: k at first; k <- 0.9 k + 0.1 (accuracy of the kept probes) after each step.
     """
 
+    state_class = RexRagState
     share: float = 0.2
     keep: float = 0.08
     answer: str = r"<answer>.*?</answer>"
@@ -129,9 +130,6 @@ class RexRag(MultiTurn):
                 f"share={self.share} must be in (0, 1], keep={self.keep} above 0, and doubts={self.doubts} "
                 "must not be empty"
             )
-
-    def init_state(self) -> RexRagState:
-        return RexRagState()
 
     @property
     def bound(self) -> float:

@@ -151,6 +151,7 @@ class Rl4lms(Plain):
     and the share of the vocabulary in it. Engines: hf, vllm in the process. Memory: a copy of the weights.
     """
 
+    state_class = Rl4lmsState
     top_mask: float = 0.9
     min_kept: int = 100
     every: int = 20
@@ -163,9 +164,6 @@ class Rl4lms(Plain):
                 f"top_mask={self.top_mask} must be in (0, 1], min_kept={self.min_kept} and "
                 f"every={self.every} at least 1"
             )
-
-    def init_state(self) -> Rl4lmsState:
-        return Rl4lmsState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -89,14 +89,12 @@ class RlTango(RewardShaping):
     its optimizer where the callback trains it.
     """
 
+    state_class = StepCounts
     delimiter: str = "\n\n"
     temperature: float = 1.0
     max_tokens: int = 1024
     engine: Mapping[str, Any] = field(default_factory=lambda: {"name": "hf"})
     provides = (STEP_SCORES, VERIFIER)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)
@@ -216,6 +214,7 @@ class RlTangoVerifier(Callback):
     accuracy and unread verdicts of the verifier, and its updates.
     """
 
+    state_class = TangoVerifierState
     every: int = 3
     updates: int = 1
     samples: int = 5
@@ -234,9 +233,6 @@ class RlTangoVerifier(Callback):
             )
         if not 0 <= self.decay < 1 or self.form < 0:
             raise ValueError(f"decay={self.decay} must be in [0, 1), form={self.form} 0 or more")
-
-    def init_state(self) -> TangoVerifierState:
-        return TangoVerifierState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -91,6 +91,7 @@ class Rlfr(RewardShaping):
     penalised tokens.
     """
 
+    state_class = StepCounts
     coef: float = 0.01
     threshold: float = 0.6
     top: int = 15
@@ -101,9 +102,6 @@ class Rlfr(RewardShaping):
     def __post_init__(self) -> None:
         if not self.times or not all(0 < time < 1 for time in self.times):
             raise ValueError(f"times={self.times} must be between 0 and 1")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, group: Group) -> list[float]:
         usable = [rollout for rollout in group if len(rollout) > 1]
@@ -178,15 +176,13 @@ class RlfrFlow(Callback):
     the loss.
     """
 
+    state_class = CriticState
     percentiles: tuple[float, ...] = (0.25, 0.5, 0.75)
     blocks: int = 6
     times: tuple[float, ...] = (0.8,)
     lr: float = 1e-4
     clip: float = 1.0
     provides = (FLOW,)
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -201,15 +201,13 @@ class RlprStdFilter(GroupFilter):
     Edge: in the first step all are kept, also groups of equal rewards.
     """
 
+    state_class = RlprStdFilterState
     scale: float = 0.5
     decay: float = 0.9
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1 or self.scale < 0:
             raise ValueError(f"decay={self.decay} must be in [0, 1) and scale={self.scale} at least 0")
-
-    def init_state(self) -> RlprStdFilterState:
-        return RlprStdFilterState()
 
     @property
     def min_std(self) -> float:

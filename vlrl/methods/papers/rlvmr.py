@@ -66,6 +66,7 @@ class RLVMR(TurnEstimator):
     tag has norm_tag(r) = r; malformed turns are compared with each other.
     """
 
+    state_class = StepCounts
     weight: float = 1.0
     penalty: float = 0.1
     pays: Mapping[str, float] = field(
@@ -78,9 +79,6 @@ class RLVMR(TurnEstimator):
         super().__post_init__()
         if unknown := set(self.pays) - set(TAGS):
             raise ValueError(f"pays: {', '.join(sorted(unknown))} is no tag; tags are {', '.join(TAGS)}")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def metrics(self) -> dict[str, float | tuple[float, float]]:
         state = self.state

@@ -49,6 +49,7 @@ class Rorecomp(ReplayBuffer):
     the stored groups, of the first rank; rows that are no longer in the data are dropped.
     """
 
+    state_class = RorecompState
     correct: float = 0.5
     wrong: float = 0.5
     every: int = 4
@@ -60,9 +61,6 @@ class Rorecomp(ReplayBuffer):
                 f"correct={self.correct} and wrong={self.wrong} must be in (0, 1], every={self.every} and "
                 f"size={self.size} at least 1"
             )
-
-    def init_state(self) -> RorecompState:
-        return RorecompState()
 
     def __call__(self, groups: Sequence[Group]) -> list[Group]:
         state: RorecompState = self.state

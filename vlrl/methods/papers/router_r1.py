@@ -57,6 +57,7 @@ class RouterR1(RewardShaping):
     process keeps a window. Logs `router_r1/cost`, the mean cost per episode.
     """
 
+    state_class = RouterR1State
     cost_weight: float = 0.0
     window: int = 1000
     low: float = 0.05
@@ -70,9 +71,6 @@ class RouterR1(RewardShaping):
                 f"cost_weight={self.cost_weight} and low={self.low} < high={self.high} are in [0, 1], "
                 f"window={self.window} at least 1"
             )
-
-    def init_state(self) -> RouterR1State:
-        return RouterR1State()
 
     def __call__(self, group: Group) -> list[float]:
         return [self.value(rollout) for rollout in group]
@@ -171,13 +169,11 @@ class RouterR1Router(Environment):
             prompt says of it}.
     """
 
+    state_class = PoolState
     stops: ClassVar[tuple[str, ...]] = ("</search>", "</answer>")
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     max_tokens: int = 512
     temperature: float = 0.0
-
-    def init_state(self) -> PoolState:
-        return PoolState()
 
     def check(self, phase: PhaseContext) -> None:
         if not self.models:

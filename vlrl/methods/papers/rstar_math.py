@@ -196,6 +196,7 @@ class RstarMath(Independent):
         min_margin, min_edit: Which pairs the preference model gets (`pairs_of`).
     """
 
+    state_class = StepCounts
     iterations: int = 48
     depth: int = 16
     exploration: float = 2.0
@@ -219,9 +220,6 @@ class RstarMath(Independent):
     @property
     def requires(self) -> tuple[Capability, ...]:
         return (PPM,) if self.guided else ()
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)
@@ -390,6 +388,7 @@ class RstarMathPpm(Callback):
         batch: Pairs of an update.
     """
 
+    state_class = CriticState
     lr: float = 7e-6
     epochs: int = 2
     batch: int = 64
@@ -401,9 +400,6 @@ class RstarMathPpm(Callback):
             raise ValueError(
                 f"lr={self.lr} must be above 0, epochs={self.epochs} and batch={self.batch} at least 1"
             )
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

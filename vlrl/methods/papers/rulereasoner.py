@@ -57,6 +57,7 @@ class Rulereasoner(PromptSampler):
     source). State: means, shares, positions.
     """
 
+    state_class = RulereasonerState
     target: float = 1.0
     tau: float = 0.3
     decay: float = 0.5
@@ -71,9 +72,6 @@ class Rulereasoner(PromptSampler):
                 f"every={self.every} at least 1 and floor={self.floor} "
                 "in [0, 1)"
             )
-
-    def init_state(self) -> RulereasonerState:
-        return RulereasonerState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -243,6 +243,7 @@ class Saffron1Model(Callback):
     Llama-Guard with an adapter, on Safety4M. Logs the loss. Edge: a step without labels does not count.
     """
 
+    state_class = MrmState
     steps: int = 50
     prefixes: int = 8
     updates: int = 1
@@ -255,9 +256,6 @@ class Saffron1Model(Callback):
             raise ValueError(
                 f"steps={self.steps}, prefixes={self.prefixes} and updates={self.updates} must be at least 1"
             )
-
-    def init_state(self) -> MrmState:
-        return MrmState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -77,6 +77,7 @@ class Seele(Independent):
         delimiter: End of a part; where it is empty or the demonstration has none, parts are single tokens.
     """
 
+    state_class = StepCounts
     rounds: int = 4
     target: float = 0.5
     delimiter: str = "\n\n"
@@ -85,9 +86,6 @@ class Seele(Independent):
     def __post_init__(self) -> None:
         if self.rounds < 1 or not 0 < self.target < 1:
             raise ValueError(f"rounds={self.rounds} must be at least 1 and target={self.target} in (0, 1)")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -84,14 +84,12 @@ class Siren(LossTerm):
             released code reads it from its config); during that step there is no loss.
     """
 
+    state_class = SirenState
     coef: float = 0.005
     share: float = 0.2
     anchor: float = 0.0
     scope: Literal["batch", "rollout"] = "batch"
     needs = ("siren.nucleus_entropy",)
-
-    def init_state(self) -> SirenState:
-        return SirenState()
 
     def __call__(self, x: LossInputs) -> UnreducedLoss:
         peaks_BT = above_quantile(x["siren.nucleus_entropy"], x.mask_BT, 1 - self.share).to(x.logp_BT)

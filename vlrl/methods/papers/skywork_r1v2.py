@@ -83,15 +83,13 @@ class SkyworkR1v2(ReplayBuffer):
     row and the number of draws, of the first rank.
     """
 
+    state_class = SkyworkR1v2State
     size: int = 256
     uses: int = 2
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.uses < 1:
             raise ValueError(f"size={self.size} and uses={self.uses} must be at least 1")
-
-    def init_state(self) -> SkyworkR1v2State:
-        return SkyworkR1v2State()
 
     def check(self, phase: PhaseContext) -> None:
         if not any(isinstance(weight, (TIS, IcePop)) for weight in phase.objective.token_weights.values()):

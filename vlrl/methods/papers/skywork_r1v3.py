@@ -37,15 +37,13 @@ class SkyworkR1v3(Callback):
     entropy. The entropies are those of the policy that the step began with.
     """
 
+    state_class = SkyworkR1v3State
     words: tuple[str, ...] = ("wait", "alternatively", "however", "but", "hmm", "actually", "let me")
     needs = ("entropy",)
 
     def __post_init__(self) -> None:
         if not self.words or not all(word.strip() for word in self.words):
             raise ConfigError(f"words: {self.words!r} must name at least one word, none of them empty")
-
-    def init_state(self) -> SkyworkR1v3State:
-        return SkyworkR1v3State()
 
     def is_critical(self, token: int, policy: PolicyView) -> bool:
         """Whether a token's text begins with one of the words."""

@@ -32,6 +32,7 @@ class SophiaVLR1(RewardShaping):
     counts in no mean. Logs the mean gamma.
     """
 
+    state_class = StepCounts
     slot: str = "thinking"
     alpha: float = 0.3
     horizon: float = 500.0
@@ -40,9 +41,6 @@ class SophiaVLR1(RewardShaping):
     def __post_init__(self) -> None:
         if self.horizon <= 0:
             raise ValueError(f"horizon={self.horizon} must be above 0")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         if self.slot not in phase.rewards:

@@ -45,11 +45,9 @@ class SpecRL(SampledStrategy):
     rollouts need temperature 1 without filters. Units: nats, tokens.
     """
 
+    state_class = StepCounts
     lenience: float = 0.5
     visits = 2
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def check(self, phase: PhaseContext) -> None:
         sampling = vars(

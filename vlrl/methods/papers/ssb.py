@@ -37,6 +37,7 @@ class Ssb(Independent):
         pattern: Reads answers, to find the most common wrong one.
     """
 
+    state_class = StepCounts
     tries: int = 1
     show: str = (
         "\n\nTwo solutions were given. One is right:\n{right}\n\nOne is wrong, in a common "
@@ -49,9 +50,6 @@ class Ssb(Independent):
     def __post_init__(self) -> None:
         if self.tries < 1 or "{right}" not in self.show or "{wrong}" not in self.show:
             raise ValueError(f"tries={self.tries} must be at least 1, and show hold {{right}} and {{wrong}}")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -104,6 +104,7 @@ class Ssp(MultiTurn):
         temperature: Of proposals.
     """
 
+    state_class = SspState
     proposals: int = 1
     noise: int = 4
     gate: bool = True
@@ -125,9 +126,6 @@ class Ssp(MultiTurn):
         ):
             if missing := [hole for hole in holes if hole not in text]:
                 raise ValueError(f"{where}={text[:60]!r} must contain {' and '.join(missing)}")
-
-    def init_state(self) -> SspState:
-        return SspState()
 
     @cached_property
     def single(self) -> Independent:

@@ -49,6 +49,7 @@ class Svs(Independent):
         solutions: Correct solutions used at most (0: all).
     """
 
+    state_class = StepCounts
     low: float = 0.125
     high: float = 0.5
     variants: int = 8
@@ -66,9 +67,6 @@ class Svs(Independent):
     open: str = "```text"
     close: str = "```"
     provides = (SOLVE_RATE,)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1 or self.variants < 1 or self.solutions < 0:

@@ -65,6 +65,7 @@ class SwsAugment(Independent):
         pattern: Reads the answers that vote.
     """
 
+    state_class = StepCounts
     weak: float = 0.5
     low: float = 0.125
     high: float = 0.875
@@ -79,9 +80,6 @@ class SwsAugment(Independent):
     def __post_init__(self) -> None:
         if not 0 < self.low <= self.high < 1:
             raise ValueError(f"0 < low={self.low} <= high={self.high} < 1 is needed")
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

@@ -52,6 +52,7 @@ class Text2Reward(WritesReward):
     values.
     """
 
+    state_class = Text2RewardState
     FUNCTIONS = {"compute_dense_reward": 3}
     DRIVER = "def f(steps):\n    return [[compute_dense_reward(*step), {}] for step in steps]\n"
     FORM = (
@@ -69,9 +70,6 @@ class Text2Reward(WritesReward):
                 f"every={self.every} and feedback={self.feedback!r} belong together: steps of a round, and "
                 "the file that a person writes"
             )
-
-    def init_state(self) -> Text2RewardState:
-        return Text2RewardState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -87,13 +87,11 @@ class Thinkprm(RewardShaping):
     counted.
     """
 
+    state_class = VerifierState
     verifier: Mapping[str, Any] = field(default_factory=dict)
     delimiter: str = "\n\n"
     chains: int = 1
     provides = (STEP_SCORES,)
-
-    def init_state(self) -> VerifierState:
-        return VerifierState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.verifier, f"reward_shaping: {self.name!r}: verifier")

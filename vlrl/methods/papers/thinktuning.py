@@ -77,6 +77,7 @@ class ThinkTuning(Independent):
         off: At this share and below no rollout is extended (release: 0.06).
     """
 
+    state_class = StepCounts
     first: float = 0.1
     last: float = 0.01
     over: float = 1 / 3
@@ -93,9 +94,6 @@ class ThinkTuning(Independent):
                 "(0, 1], "
                 f"max_teacher_tokens={self.max_teacher_tokens} at least 1"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def share(self, run: StageContext) -> float:
         """The share of a group's finished rollouts that is extended in this step; the first two steps have

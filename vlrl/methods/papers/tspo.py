@@ -122,6 +122,7 @@ class Tspo(Independent):
         encoder: A CLIP model (a folder, a hub id), or "tiny": random features.
     """
 
+    state_class = TspoState
     encoder: str = "openai/clip-vit-large-patch14"
     frames: int = 16
     decoded: int = 128
@@ -140,9 +141,6 @@ class Tspo(Independent):
             )
         if not 0 < self.last_tau <= self.tau:
             raise ValueError(f"last_tau={self.last_tau} must be above 0 and at most tau={self.tau}")
-
-    def init_state(self) -> TspoState:
-        return TspoState()
 
     def check(self, phase: PhaseContext) -> None:
         super().check(phase)
@@ -247,6 +245,7 @@ class TspoAgent(Callback):
     equal rewards have no gradient. State: the agent and Adam's moments. Ranks average their gradients.
     """
 
+    state_class = CriticState
     lr: float = 5e-4
     max_grad_norm: float = 1.0
     provides = (AGENT,)
@@ -255,9 +254,6 @@ class TspoAgent(Callback):
     def __post_init__(self) -> None:
         if self.lr <= 0 or self.max_grad_norm <= 0:
             raise ValueError(f"lr={self.lr} and max_grad_norm={self.max_grad_norm} must be above 0")
-
-    def init_state(self) -> CriticState:
-        return CriticState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

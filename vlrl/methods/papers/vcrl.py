@@ -69,6 +69,7 @@ class Vcrl(Shuffle):
     (row id, position, P) and the position.
     """
 
+    state_class = VcrlState
     min_variance: float = 0.3
     momentum: float = 0.9
     max_rows: int = 1024
@@ -81,9 +82,6 @@ class Vcrl(Shuffle):
                 "least 1 and "
                 f"min_variance={self.min_variance} in (0, 1]"
             )
-
-    def init_state(self) -> VcrlState:
-        return VcrlState()
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

@@ -74,15 +74,13 @@ class Verl(GRPO):
     rollout's (released: at the last token only). Edge: A = 0 stays 0. Hidden states stay on their rank.
     """
 
+    state_class = VerlState
     stride: int = 40
     kappa: float = 2.0
     gain: float = 2.0
     ema: float = 0.3
     needs = ("hidden",)
     provides = (RANK_MOMENTS,)
-
-    def init_state(self) -> VerlState:
-        return VerlState()
 
     def prepare(self, groups: Sequence[Group]) -> None:
         for group in groups:

@@ -44,6 +44,7 @@ class VilbenchSearch(Independent):
     of one step gives its outcome alone.
     """
 
+    state_class = StepCounts
     delimiter: str = "\n"
     completions: int = 4
     keep: int = 2
@@ -54,9 +55,6 @@ class VilbenchSearch(Independent):
                 f"completions={self.completions} must not be negative, keep={self.keep} at least 1, and "
                 f"delimiter={self.delimiter!r} not empty"
             )
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)
@@ -171,13 +169,11 @@ class VilbenchSelect(Independent):
     steps). Edge: a rollout without text has score 0. Logs the score of the best.
     """
 
+    state_class = StepCounts
     delimiter: str = "\n"
     mark: str = "\n"
     reduce: Literal["mean", "min", "last", "product"] = "mean"
     requires = (REWARD_HEAD,)
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         groups = super().__call__(prompts, counts, run)

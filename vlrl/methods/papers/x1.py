@@ -106,6 +106,7 @@ class X1(Independent):
         alpha: Weight of the simulations; 1 without `guided`.
     """
 
+    state_class = StepCounts
     iterations: int = 16
     children: int = 2
     depth: int = 16
@@ -137,9 +138,6 @@ class X1(Independent):
     @property
     def requires(self) -> tuple[Capability, ...]:
         return (VALUE_CRITIC_MODEL,) if self.guided else ()
-
-    def init_state(self) -> StepCounts:
-        return StepCounts()
 
     def __call__(self, prompts: Sequence[Prompt], counts: Sequence[int], run: SamplingContext) -> list[Group]:
         searches = {

@@ -72,6 +72,7 @@ class ZeroSearch(SearchTool):
     the environment's failure.
     """
 
+    state_class = ZeroSearchState
     simulator: Mapping[str, Any] = field(default_factory=dict)
     k: int = 5
     start: float = 0.0
@@ -92,9 +93,6 @@ class ZeroSearch(SearchTool):
                 f"max_tokens={self.max_tokens} must be at least 1, temperature={self.temperature} not "
                 "negative"
             )
-
-    def init_state(self) -> ZeroSearchState:
-        return ZeroSearchState()
 
     def check(self, phase: PhaseContext) -> None:
         check_judge(self.simulator, "environment.simulator")
