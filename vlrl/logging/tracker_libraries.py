@@ -58,10 +58,6 @@ class TensorBoardTracker(Tracker):
                 self.writer.add_image(f"rollouts/{place}", _pixels(data), step, dataformats="HWC")
         self.writer.flush()
 
-    def scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Scalars."""
-        self.log(step, scores, None)
-
     def finish(self) -> None:
         """Close the file."""
         self.writer.close()
@@ -154,7 +150,12 @@ class MlflowTracker(Tracker):
 
     def log(self, step: int, values: Mapping[str, float], table: RolloutTable | None) -> None:
         """Metrics, and a table with pictures among the run's files."""
-        self._metrics(step, values)
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        found = [Metric(_NOT_IN_NAMES.sub("_", name), value, now, step) for name, value in values.items()]
+        for first in range(0, len(found), 1000):
+            self.client.log_batch(self.id, metrics=found[first : first + 1000])
         if table:
             import mlflow
 
@@ -165,18 +166,6 @@ class MlflowTracker(Tracker):
                     mlflow.Image(_opened(data) if data else blank) for data in table.pictures
                 ]
             self.client.log_table(self.id, columns, f"rollouts/step-{step:06d}.json")
-
-    def _metrics(self, step: int, values: Mapping[str, float]) -> None:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        found = [Metric(_NOT_IN_NAMES.sub("_", name), value, now, step) for name, value in values.items()]
-        for first in range(0, len(found), 1000):
-            self.client.log_batch(self.id, metrics=found[first : first + 1000])
-
-    def scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Metrics of the run."""
-        self._metrics(step, scores)
 
     def finish(self) -> None:
         """End the run."""
@@ -216,10 +205,6 @@ class TrackioTracker(Tracker):
                 ]
             said["rollouts"] = self.library.Table(dataframe=frame)
         self.run.log(said, step=step)
-
-    def scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Scalars."""
-        self.run.log(dict(scores), step=step)
 
     def finish(self) -> None:
         """Send what is left."""
@@ -262,10 +247,6 @@ class SwanlabTracker(Tracker):
             if pictures:
                 said["rollouts/pictures"] = [self.library.Image(_opened(data)) for data in pictures]
         self.run.log(said, step=step)
-
-    def scores(self, step: int, scores: Mapping[str, float]) -> None:
-        """Scalars."""
-        self.run.log(dict(scores), step=step)
 
     def finish(self) -> None:
         """End the run."""

@@ -59,9 +59,9 @@ class Tracker(ABC):
     def log(self, step: int, values: Mapping[str, float], table: RolloutTable | None) -> None:
         """Store a step."""
 
-    @abstractmethod
     def scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Store held-out scores of the run as a whole."""
+        self.log(step, scores, None)
 
     @abstractmethod
     def finish(self) -> None:
