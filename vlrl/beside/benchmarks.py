@@ -171,11 +171,11 @@ def ties_score(rows: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> f
     smaller = {number: min(gaps["ref"][number], gaps["tied"][number]) for number in both}
     margins = [_margin(smaller[number], spreads[number]) for number in both]
     return (
-        0.3 * _mean([gap > 0 for gap in gaps["tied"].values()])
-        + 0.3 * _mean([gap > 0 for gap in gaps["ref"].values()])
-        + 0.2 * _mean([gaps["tied"][number] > spreads[number] for number in both])
-        + 0.2 * _mean([smaller[number] > spreads[number] for number in both])
-        + 0.01 * _mean(margins)
+        0.3 * mean([gap > 0 for gap in gaps["tied"].values()])
+        + 0.3 * mean([gap > 0 for gap in gaps["ref"].values()])
+        + 0.2 * mean([gaps["tied"][number] > spreads[number] for number in both])
+        + 0.2 * mean([smaller[number] > spreads[number] for number in both])
+        + 0.01 * mean(margins)
     )
 
 
@@ -189,14 +189,15 @@ def summary(credits: Sequence[tuple[str, float]], ties: Mapping[str, Any]) -> di
     groups: dict[str, list[float]] = defaultdict(list)
     for group, credit in credits:
         groups[group].append(credit)
-    by_group = {group: _mean(values) for group, values in groups.items()}
+    by_group = {group: mean(values) for group, values in groups.items()}
     if ties:
         by_group[TIES] = ties_score(ties)
-    found: dict[str, Any] = {"accuracy": _mean([credit for _, credit in credits])}
+    found: dict[str, Any] = {"accuracy": mean([credit for _, credit in credits])}
     if set(by_group) - {""}:
-        found |= {"macro": _mean(list(by_group.values())), "by_group": by_group}
+        found |= {"macro": mean(list(by_group.values())), "by_group": by_group}
     return found
 
 
-def _mean(values: Sequence[bool | float]) -> float:
+def mean(values: Sequence[bool | float]) -> float:
+    """The mean; 0 without values."""
     return math.fsum(values) / len(values) if values else 0.0

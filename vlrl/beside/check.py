@@ -9,14 +9,13 @@ A judge without a verdict neither accepts nor rejects: it counts in `null` alone
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from vlrl.beside.attacks import NEAR, RIGHT, AttackCase, Item, cases
-from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, summary
+from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, mean, summary
 from vlrl.beside.judge import Judge, Judgement, Question
 from vlrl.beside.process_bench import is_solution, scores, solutions
 from vlrl.beside.process_bench import judged as judged_steps
@@ -161,7 +160,7 @@ def accepted_answers(
         known = best[case.item]
         accepted = None
         if value is not None and known:
-            accepted = value >= (max(known) if judge.form == "value" else _mean(known)) - 1e-9
+            accepted = value >= (max(known) if judge.form == "value" else mean(known)) - 1e-9
         if case.right and value is not None:
             least = near.get(case.item) if judge.form == "value" else 0.5
             accepted = None if least is None else value > least
@@ -187,13 +186,13 @@ def rates(
     flips = [judgement.flipped for judgement in judged if judgement.value is not None]
     return JudgeReport(
         judgements=len(judged),
-        null=_mean([judgement.unread for judgement in judged]),
-        failed=_mean([judgement.failed for judgement in judged]),
-        false_accept=_mean(wrong),
-        false_reject=_mean([not yes for yes in right]),
-        flip=_mean(flips) if is_pair else _mean([len(verdicts) > 1 for verdicts in forms.values()]),
-        agreement=_mean([yes is case.right for case, yes in known]),
-        by_attack={name: _mean(several) for name, several in attacks.items()},
+        null=mean([judgement.unread for judgement in judged]),
+        failed=mean([judgement.failed for judgement in judged]),
+        false_accept=mean(wrong),
+        false_reject=mean([not yes for yes in right]),
+        flip=mean(flips) if is_pair else mean([len(verdicts) > 1 for verdicts in forms.values()]),
+        agreement=mean([yes is case.right for case, yes in known]),
+        by_attack={name: mean(several) for name, several in attacks.items()},
     )
 
 
@@ -268,7 +267,7 @@ def labelled_rates(
     return {
         **summary(credits, ties),
         "null": null / max(1, len(rows)),
-        "flip": _mean([judgement.flipped for judgement in judged]),
+        "flip": mean([judgement.flipped for judgement in judged]),
         "rows": len(rows),
     }
 
@@ -292,7 +291,3 @@ def _questions_of(judge: UnderCheck, row: Mapping[str, Any], entry: Compared | N
     if judge.form == "pair":
         return [ask(one, other) for one in entry.chosen for other in entry.rejected]
     return [ask(answer) for answer in (*entry.chosen, *entry.rejected)]
-
-
-def _mean(values: Sequence[bool | float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0

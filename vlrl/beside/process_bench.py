@@ -10,11 +10,11 @@ QwenLM/ProcessBench code/run_eval_prm_trl.py at 04d347e7 (argmax per step, 2 a b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vlrl.beside.benchmarks import mean
 from vlrl.beside.judge import Judge, Question
 from vlrl.beside.templates import load_template
 from vlrl.plugins.registry import ConfigError
@@ -99,11 +99,11 @@ def scores(found: Sequence[Solution], predictions: Sequence[int | None]) -> dict
         group: harmonic(kinds[True], kinds[False]) for group, kinds in right.items() if all(kinds.values())
     }
     return {
-        "accuracy": _mean([hit for kinds in right.values() for hits in kinds.values() for hit in hits]),
-        "wrong": _mean([hit for kinds in right.values() for hit in kinds[True]]),
-        "right": _mean([hit for kinds in right.values() for hit in kinds[False]]),
-        **({"macro": _mean(list(by_group.values())), "by_group": by_group} if by_group else {}),
-        "null": _mean([prediction is None for prediction in predictions]),
+        "accuracy": mean([hit for kinds in right.values() for hits in kinds.values() for hit in hits]),
+        "wrong": mean([hit for kinds in right.values() for hit in kinds[True]]),
+        "right": mean([hit for kinds in right.values() for hit in kinds[False]]),
+        **({"macro": mean(list(by_group.values())), "by_group": by_group} if by_group else {}),
+        "null": mean([prediction is None for prediction in predictions]),
         "flip": 0.0,
         "rows": len(found),
     }
@@ -115,9 +115,5 @@ def harmonic(wrong: Sequence[bool], right: Sequence[bool]) -> float:
     >>> harmonic([True, False], [True])
     0.6666666666666666
     """
-    a, b = _mean(wrong), _mean(right)
+    a, b = mean(wrong), mean(right)
     return 2 * a * b / (a + b) if a + b else 0.0
-
-
-def _mean(values: Sequence[bool | float]) -> float:
-    return math.fsum(values) / len(values) if values else 0.0

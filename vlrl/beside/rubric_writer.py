@@ -55,6 +55,7 @@ MERGE_RULES = (
     "Give every rule 1 point.\n" + DATA + "{rules}\n\n" + LIST
 )
 MOST = 10
+MAX_TOKENS = 2048  # of a reply
 
 
 @dataclass
@@ -98,7 +99,7 @@ def distinct(criteria: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def write_rubrics(
-    questions: Sequence[tuple[str, Sequence[str]]], writers: Sequence[ModelService], max_tokens: int = 2048
+    questions: Sequence[tuple[str, Sequence[str]]], writers: Sequence[ModelService]
 ) -> list[Written]:
     """A rubric for each (question, sampled responses): every writer writes one, grounded in the first
     response; the first writer merges them, and adds harder criteria where there are two responses.
@@ -109,7 +110,7 @@ def write_rubrics(
     made = [Written() for _ in questions]
     sets: list[list[list[dict[str, Any]]]] = [[] for _ in questions]
     for writer in writers:
-        asks = [_ask(WRITE, max_tokens, question=q, response=(r or [""])[0]) for q, r in questions]
+        asks = [_ask(WRITE, question=q, response=(r or [""])[0]) for q, r in questions]
         for place, criteria in enumerate(_read(writer.ask(asks), made)):
             sets[place] += [criteria] if criteria else []
     merged = [own[0] if own else [] for own in sets]
@@ -118,7 +119,6 @@ def write_rubrics(
         asks = [
             _ask(
                 MERGE,
-                max_tokens,
                 question=questions[p][0],
                 first=_listed(merged[p]),
                 second=_listed(sets[p][second]),
@@ -132,7 +132,6 @@ def write_rubrics(
     asks = [
         _ask(
             EVOLVE,
-            max_tokens,
             question=questions[p][0],
             rubric=_listed(merged[p]),
             first=questions[p][1][0],
@@ -146,9 +145,7 @@ def write_rubrics(
     return made
 
 
-def write_rules(
-    pairs: Sequence[tuple[str, str, str]], writer: ModelService, max_tokens: int = 2048
-) -> Written:
+def write_rules(pairs: Sequence[tuple[str, str, str]], writer: ModelService) -> Written:
     """Rules that explain preferences (question, chosen, rejected): a reason for each, rules from each reason,
     then one list of all.
 
@@ -156,18 +153,18 @@ def write_rules(
     the rules are only made distinct, and `problems` says so.
     """
     found = Written()
-    asks = [_ask(EXPLAIN, max_tokens, question=q, chosen=c, rejected=r) for q, c, r in pairs]
+    asks = [_ask(EXPLAIN, question=q, chosen=c, rejected=r) for q, c, r in pairs]
     reasons = [reply.text for reply in writer.ask(asks) if not _failed(reply, found)]
-    asks = [_ask(RULES, max_tokens, reason=reason) for reason in reasons]
+    asks = [_ask(RULES, reason=reason) for reason in reasons]
     rules = [rule for own in _read(writer.ask(asks), [found] * len(asks)) for rule in own]
     if rules:
-        merged = _read(writer.ask([_ask(MERGE_RULES, max_tokens, rules=_listed(rules))]), [found])[0]
+        merged = _read(writer.ask([_ask(MERGE_RULES, rules=_listed(rules))]), [found])[0]
         found.criteria = [{**rule, "points": 1} for rule in distinct(merged or rules)]
     return found
 
 
-def _ask(text: str, max_tokens: int, **values: str) -> ModelAsk:
-    return ModelAsk(fenced(text, values, tuple(values)), max_tokens=max_tokens)
+def _ask(text: str, **values: str) -> ModelAsk:
+    return ModelAsk(fenced(text, values, tuple(values)), max_tokens=MAX_TOKENS)
 
 
 def _listed(criteria: Sequence[Mapping[str, Any]]) -> str:
