@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from vlrl.plugins.stages import AuxTensor
+from vlrl.methods.core.aux_tensor import Hidden
 from vlrl.plugins.views import PolicyView
 from vlrl.services.lazy import Tensor, nn, torch
 from vlrl.types import TokenBatch
@@ -76,17 +76,6 @@ class FlowField:
         return error_NH.square().mean(-1)
 
 
-class LayerStates(AuxTensor):
-    """The states that the forward pass hands to aux tensors."""
-
-    name = "states"
-    in_forward = True
-    reads_hidden = True
-
-    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return hidden_NH
-
-
 def decoder(model: Any) -> Any:
     """The stack of decoder layers of a language model, also inside a vision-language model."""
     while hasattr(model, "module"):
@@ -99,7 +88,6 @@ def states_of(policy: PolicyView, batch: TokenBatch, layers: Sequence[int]) -> l
     """(B, T, H) per layer, float32, without gradient: its state before each completion token, from the
     prompt's last token on. One forward pass per layer: hooks put its output in the last one's place."""
     stack, found = decoder(policy.model), []
-    aux: Any = LayerStates()
     for layer in layers:
         kept: list[Tensor] = []
 
@@ -115,7 +103,7 @@ def states_of(policy: PolicyView, batch: TokenBatch, layers: Sequence[int]) -> l
         ]
         try:
             with torch.no_grad():
-                found.append(policy.forward(batch, [aux])["states"].float())
+                found.append(policy.forward(batch, [Hidden()])["hidden"])
         finally:
             for hook in hooks:
                 hook.remove()

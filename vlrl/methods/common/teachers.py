@@ -26,6 +26,7 @@ from vlrl.methods.common.teacher_config import (
     over_spans,
 )
 from vlrl.methods.common.token_spans import Aligned, Aligner, UnalignedError
+from vlrl.methods.core.aux_tensor import Hidden
 from vlrl.plugins.contexts import StageContext
 from vlrl.plugins.stages import AuxTensor
 from vlrl.plugins.views import PolicyView
@@ -46,18 +47,6 @@ class TopTokens(AuxTensor):
         logits_NV = logits_NV.detach()
         ids_NK = logits_NV.topk(min(self.k, logits_NV.shape[-1]), dim=-1).indices
         return torch.cat([ids_NK.float(), top_and_rest(logits_NV, ids_NK)], dim=-1)
-
-
-@dataclass(frozen=True)
-class HiddenStates(AuxTensor):
-    """The last hidden states, (N, H), in float32."""
-
-    name: ClassVar[str] = "hidden_states"
-    in_forward: ClassVar[bool] = True
-    reads_hidden: ClassVar[bool] = True
-
-    def from_hidden(self, hidden_NH: Tensor, ids_N: Tensor) -> Tensor:
-        return hidden_NH.detach().float()
 
 
 class OwnTeacher:
@@ -165,7 +154,7 @@ class OwnTeacher:
         with self.model() as teacher:
             if readings:
                 part = self.run.batch(by_prompt(list(readings.values())))
-                out = teacher.forward(part, [HiddenStates()])["hidden_states"]
+                out = teacher.forward(part, [Hidden()])["hidden"]
                 for reading, row_TH in zip(part.rollouts, out):
                     states[place_of[id(reading)], : len(reading)] = row_TH[: len(reading)]
         return states, why

@@ -24,12 +24,12 @@ class TokenMemory:
     A rollout is known by its prompt, token ids, loss mask and temperatures. The numbers are forgotten when
     the weights of `model` change: another module, or one of its frozen parameters written in place. Edge:
     weights that are sharded over processes are not remembered for, since their forward pass is a collective
-    that all ranks must make. `hits` and `misses` count rollouts.
+    that all ranks must make. `hits` counts rollouts.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.hits = self.misses = 0
+        self.hits = 0
         self._known: OrderedDict[bytes, array[float]] = OrderedDict()
         self._tokens = 0
         self._model: Callable[[], Any] = lambda: None
@@ -50,7 +50,6 @@ class TokenMemory:
             group for group in batch.groups if not all([next(key) in found for _ in group])
         ]  # a list: every key is taken
         self.hits += sum(key in found for key in keys)
-        self.misses += sum(key not in found for key in keys)
         if len(missing) == len(batch.groups):
             values_BT = compute(batch)
             self._store(batch, values_BT, found)
