@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vlrl.engine.hf.sampler import uniforms
 from vlrl.plugins.registry import register
 from vlrl.plugins.stages import Engine, State, transient
+from vlrl.services.delegation import Of
 from vlrl.types import Completion, Prompt, Request
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ class Fake(Engine):
         if not self.options or not all(self.table.values()):
             raise ValueError("options: at least one completion is needed, also for every key of `table`")
 
-    @property
-    def version(self) -> int:
-        return self.state.version
+    version: ClassVar[Of[int]] = Of("state")
 
     def sync(self, policy: PolicyView) -> None:
         self.state.version += 1

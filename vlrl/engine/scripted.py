@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from vlrl.engine.hf.sampler import uniforms
 from vlrl.plugins.registry import build, register
 from vlrl.plugins.stages import Engine, State, transient
+from vlrl.services.delegation import Of
 from vlrl.types import Completion, Prompt, Request, Row
 
 if TYPE_CHECKING:
@@ -115,9 +116,7 @@ class Scripted(Engine):
             self.state.scorer = build(Engine, {"name": "hf", "conversation_tokens": 0}, "engine")
             self.state.scorer.setup(run)
 
-    @property
-    def version(self) -> int:
-        return self.state.version
+    version: ClassVar[Of[int]] = Of("state")
 
     def sync(self, policy: PolicyView) -> None:
         self.state.version += 1

@@ -25,7 +25,7 @@ import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -286,16 +286,8 @@ class Observation:
 
     def plain(self) -> dict[str, Any]:
         """The observation as JSON: pictures as base64 of their encoded form."""
-        media = [_plain_medium(medium) for medium in self.media]
-        kept = {
-            "text": self.text,
-            "media": media,
-            "reward": self.reward,
-            "parts": dict(self.parts),
-            "done": self.done,
-            "invalid": self.invalid,
-        }
-        return {**kept, "calls": self.calls, "state": self.state, "role": self.role, "forget": self.forget}
+        own = {part.name: getattr(self, part.name) for part in fields(self)}
+        return {**own, "media": list(map(_plain_medium, self.media)), "parts": dict(self.parts)}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Observation:

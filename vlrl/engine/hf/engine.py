@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vlrl.engine.base import EngineState, PolicyEngine, SamplingModel
 from vlrl.engine.hf.conversation_cache import ConversationCache
@@ -15,6 +15,7 @@ from vlrl.engine.hf.scoring import scored_in_trees
 from vlrl.plugins.registry import ConfigError, register
 from vlrl.plugins.stages import transient
 from vlrl.policy.recurrent import is_recurrent
+from vlrl.services.delegation import Of
 from vlrl.services.lazy import no_grad
 from vlrl.types import Completion, Prompt, Request, Sampling
 
@@ -81,9 +82,7 @@ class HF(PolicyEngine):
         whole = is_recurrent(self.lm.text_config) or self.lm.family.router_replay
         return 0 if whole else self.conversation_tokens
 
-    @property
-    def version(self) -> int:
-        return self.lm.version
+    version: ClassVar[Of[int]] = Of("lm")
 
     def setup(self, run: StageContext) -> None:
         super().setup(run)

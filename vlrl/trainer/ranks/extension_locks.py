@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,14 +113,8 @@ def watch(
 
 
 def _idle(folder: Path) -> float:
-    changed = [path.stat().st_mtime for path in (folder, *_files(folder))]
-    return time.time() - max(changed)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in folder.iterdir():
-        if path.exists():
-            yield path
+    files = [path for path in folder.iterdir() if path.exists()]
+    return time.time() - max(path.stat().st_mtime for path in (folder, *files))
 
 
 def _holders(paths: list[Path]) -> dict[Path, tuple[int, ...]]:
