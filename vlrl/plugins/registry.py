@@ -41,9 +41,9 @@ class ConfigError(ValueError):
 
 
 def stage_of(cls: type) -> Any:
-    """The abstract stage of a plug-in class: the base that declares the package of its plug-ins (`home`)."""
+    """The abstract stage of a plug-in class: the base that declares the `kind` of its plug-ins."""
     for base in cls.__mro__:
-        if "home" in vars(base) and base.__name__ != "Stage":
+        if "kind" in vars(base) and base.__name__ != "Stage":
             return base
     raise TypeError(f"{cls.__name__} is not a plug-in: derive it from a class of vlrl.plugins.stages")
 

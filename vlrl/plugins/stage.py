@@ -24,7 +24,7 @@ class Stage(ABC):  # noqa: B024
 
     name: ClassVar[str] = ""
     kind: ClassVar[str] = ""
-    home: ClassVar[str] = ""  # the packages of its plug-ins, with commas
+    home: ClassVar[str] = "vlrl.methods"  # the packages of its plug-ins, with commas
     # what has to happen before it acts, where a few steps may not show it: "answers near the length limit"
     waits_for: ClassVar[str] = ""
     # the visit of a row from which on it acts: 2 for what reads the scores of earlier visits

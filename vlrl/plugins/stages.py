@@ -91,7 +91,6 @@ class Select(Stage):
     """Keeps, drops or reorders rows, once, before training."""
 
     kind: ClassVar[str] = "select"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, rows: Sequence[Row]) -> Sequence[Row]: ...
@@ -102,7 +101,6 @@ class PromptSampler(Stage):
     rows."""
 
     kind: ClassVar[str] = "prompt_sampler"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, n: int) -> list[Row]: ...
@@ -112,7 +110,6 @@ class PromptTemplate(Stage):
     """Row to prompt: chat messages, system prompt, answer format, hints."""
 
     kind: ClassVar[str] = "prompt_template"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, row: Row) -> Prompt: ...
@@ -125,7 +122,6 @@ class SamplingPolicy(Stage):
     """The sampling parameters of a prompt's `attempt`-th completion."""
 
     kind: ClassVar[str] = "sampling_policy"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, prompt: Prompt, attempt: int) -> Sampling: ...
@@ -135,7 +131,6 @@ class RolloutBudget(Stage):
     """The number of rollouts of each prompt; the counts sum to `total`."""
 
     kind: ClassVar[str] = "rollout_budget"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, prompts: Sequence[Prompt], total: int) -> list[int]: ...
@@ -184,7 +179,6 @@ class RolloutStrategy(Stage):
     """Prompts to groups of rollouts, through an engine."""
 
     kind: ClassVar[str] = "rollout_strategy"
-    home: ClassVar[str] = "vlrl.methods"
     samples: ClassVar[bool] = True  # False: makes its rollouts without an engine
     needs_target: ClassVar[bool] = (
         True  # of one that does not sample: False where its demonstrations are not the rows' `target`
@@ -298,7 +292,6 @@ class RewardShaping(Stage):
     before it wrote."""
 
     kind: ClassVar[str] = "reward_shaping"
-    home: ClassVar[str] = "vlrl.methods"
     punishes_length: ClassVar[bool] = False
 
     @abstractmethod
@@ -309,7 +302,6 @@ class GroupFilter(Stage):
     """Whether a scored group is trained on. Dropped groups are counted by reason and replaced."""
 
     kind: ClassVar[str] = "group_filter"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, group: Group) -> FilterDecision: ...
@@ -319,7 +311,6 @@ class ReplayBuffer(Stage):
     """Adds stored or expert rollouts to the fresh groups, and may store these."""
 
     kind: ClassVar[str] = "replay_buffer"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, groups: Sequence[Group]) -> list[Group]: ...
@@ -334,7 +325,6 @@ class AdvantageEstimator(Stage):
     """
 
     kind: ClassVar[str] = "advantage_estimator"
-    home: ClassVar[str] = "vlrl.methods"
     trains: ClassVar[bool] = True  # False: advantage 0 on purpose, so that the model stays as it is
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -349,7 +339,6 @@ class TokenCredit(Stage):
     """Spreads a rollout's advantage over its tokens: one list per rollout, as long as its ids."""
 
     kind: ClassVar[str] = "token_credit"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, group: Group, advantages: Sequence[float]) -> list[list[float]]: ...
@@ -367,7 +356,6 @@ class AuxTensor(Stage):
     """
 
     kind: ClassVar[str] = "aux_tensor"
-    home: ClassVar[str] = "vlrl.methods"
     in_forward: ClassVar[bool] = False
     reads_hidden: ClassVar[bool] = False  # with in_forward: overrides `from_hidden` instead of `from_logits`
     reads_routing: ClassVar[bool] = False  # with in_forward: is `Routing.balance_2` of its micro-batch
@@ -392,7 +380,6 @@ class PolicyLoss(Stage):
     """The policy-gradient loss per token, not yet aggregated."""
 
     kind: ClassVar[str] = "policy_loss"
-    home: ClassVar[str] = "vlrl.methods"
     zero_without_advantage: ClassVar[bool] = (
         True  # False: has a gradient even where every advantage of a group is 0
     )
@@ -408,7 +395,6 @@ class TokenWeight(Stage):
     """A factor on the policy loss, (B, T) or (B, 1), without gradient."""
 
     kind: ClassVar[str] = "token_weight"
-    home: ClassVar[str] = "vlrl.methods"
     corrects_engine: ClassVar[bool] = False  # True: the distance of engine and trainer
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -423,7 +409,6 @@ class LossTerm(Stage):
     """A further loss, added with the coefficient `coef`."""
 
     kind: ClassVar[str] = "loss_term"
-    home: ClassVar[str] = "vlrl.methods"
     coef: float = 1.0
 
     def prepare(self, groups: Sequence[Group]) -> None:
@@ -438,7 +423,6 @@ class LossAggregation(Stage):
     step, never on the micro-batch."""
 
     kind: ClassVar[str] = "loss_aggregation"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def weights(self, x: LossInputs, loss_denominators: Denominators) -> Tensor:
@@ -453,7 +437,6 @@ class Trainable(Stage):
     groups."""
 
     kind: ClassVar[str] = "trainable"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, policy: PolicyView) -> list[dict[str, Any]]: ...
@@ -476,7 +459,6 @@ class Metric(Stage):
     """Numbers for the log and the report, from the groups of all ranks."""
 
     kind: ClassVar[str] = "metric"
-    home: ClassVar[str] = "vlrl.methods"
 
     @abstractmethod
     def __call__(self, groups: Sequence[Group]) -> dict[str, float]: ...

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vlrl.config import Config
 from vlrl.config.settings import Settings, settings_of
@@ -99,25 +99,10 @@ class PhasePlan:
 
     # --- what plug-ins see of it ----------------------------------------------------------------------------
 
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self.run.seed
-
-    @property
-    def output(self) -> Path:
-        """The run's folder."""
-        return self.run.output
-
-    @property
-    def family(self) -> Family:
-        """The kind of model."""
-        return self.run.family
-
-    @property
-    def group_size(self) -> int:
-        """Rollouts per prompt."""
-        return self.settings.group_size
+    seed: ClassVar[Of[int]] = Of("run")
+    output: ClassVar[Of[Path]] = Of("run")
+    family: ClassVar[Of[Family]] = Of("run")
+    group_size: ClassVar[Of[int]] = Of("settings")
 
     @property
     def has_heldout(self) -> bool:
