@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from vlrl.beside.attacks import NEAR, RIGHT, AttackCase, Item, cases
 from vlrl.beside.benchmarks import TIES, Compared, best_of, compared, mean, summary
@@ -20,42 +20,10 @@ from vlrl.beside.judge import Judge, Judgement, Question
 from vlrl.beside.process_bench import is_solution, scores, solutions
 from vlrl.beside.process_bench import judged as judged_steps
 from vlrl.beside.scored import ScoredByModel
-from vlrl.beside.service import Usage
 from vlrl.plugins.registry import ConfigError
 from vlrl.types import Media
 
-
-class UnderCheck(Protocol):
-    """A judge, or a reward model (`ScoredByModel`)."""
-
-    @property
-    def form(self) -> str:
-        """How a value is to be read: that of a judge's template, or "value"."""
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What a question needs."""
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-
-    @property
-    def middle(self) -> float:
-        """The value from which on an answer counts as right."""
-
-    @property
-    def usage(self) -> Usage:
-        """Calls and tokens so far."""
-
-    @property
-    def prices(self) -> tuple[float, float]:
-        """Per million prompt and reply tokens."""
-
-    def ask(self, questions: Sequence[Question], seed: int = 0) -> list[Judgement]:
-        """One judgement per question."""
-
-
+UnderCheck = Judge | ScoredByModel  # a reward model has values in place of verdicts
 FIELDS = {"question", "reference", "answer", "answer_a", "answer_b", "criteria"}
 
 
@@ -221,7 +189,7 @@ def findings(report: JudgeReport, limits: JudgeLimits) -> list[str]:
 
 
 def labelled_rates(
-    judge: Judge | ScoredByModel,
+    judge: UnderCheck,
     rows: Sequence[Mapping[str, Any]],
     pictures: Sequence[tuple[Media, ...]] = (),
 ) -> dict[str, Any]:

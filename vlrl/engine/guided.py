@@ -7,25 +7,19 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from vlrl.plugins.registry import ConfigError
 from vlrl.services.lazy import Tensor
+
+if TYPE_CHECKING:
+    from vlrl.engine.base import SamplingModel
 
 GRAMMARS: dict[str, Callable[[Any], tuple[str, str]]] = {
     "choice": lambda options: ("regex", "|".join(re.escape(str(option)) for option in options)),
     "regex": lambda source: ("regex", source),
     "json": lambda schema: ("json", schema if isinstance(schema, str) else json.dumps(schema)),
 }
-
-
-class GuidedModel(Protocol):
-    """What guided decoding reads of a language model."""
-
-    tokenizer: Any
-
-    @property
-    def vocab_size(self) -> int: ...
 
 
 def pattern(guided: Mapping[str, Any]) -> tuple[str, str]:
@@ -87,6 +81,6 @@ class GuidedProcessor:
         return out_1V[0]
 
 
-def processor_for(guided: Mapping[str, Any], lm: GuidedModel) -> GuidedProcessor:
+def processor_for(guided: Mapping[str, Any], lm: SamplingModel) -> GuidedProcessor:
     """A new logits processor for one completion."""
     return GuidedProcessor(compiled(*pattern(guided), lm.tokenizer, lm.vocab_size), lm.tokenizer.eos_token_id)

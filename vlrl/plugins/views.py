@@ -27,10 +27,6 @@ class PluginView(Protocol):
         """The name that it is registered under."""
 
     @property
-    def needs(self) -> Sequence[str]:
-        """Names of the extra tensors that it reads."""
-
-    @property
     def provides(self) -> Sequence[Capability]:
         """Capabilities that it has."""
 
@@ -285,10 +281,6 @@ class PolicyView(Protocol):
     @property
     def has_adapter(self) -> bool:
         """Whether an adapter (PEFT) is on the model."""
-
-    @property
-    def has_dropout(self) -> bool:
-        """Whether a forward pass with gradient drops activations at random."""
 
     def encode(self, prompt: Prompt) -> EncodedView:
         """The prompt's token ids and media features; its length is in tokens."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,21 +21,9 @@ TINY_SIZE, TINY_GRID = 64, 8
 CLIP_BATCH = 32
 
 
-class FrameEncoder(Protocol):
-    """Frozen features of frames and questions in one space."""
-
-    size: int
-
-    def images(self, frames_THWC: np.ndarray) -> Tensor:
-        """(T, D)"""
-
-    def text(self, question: str) -> Tensor:
-        """(D,)"""
-
-
 class TinyEncoder:
-    """Random features: a fixed projection of each frame at 8 x 8 pixels, and a vector drawn by the question's
-    text."""
+    """Random features: a fixed projection of each frame at 8 x 8 pixels (T, D), and a vector drawn by the
+    question's text (D,)."""
 
     size = TINY_SIZE
 
@@ -83,6 +71,9 @@ class ClipEncoder:
     def text(self, question: str) -> Tensor:
         given = self.processor(text=question, return_tensors="pt", padding=True, truncation=True)
         return features(self.model.get_text_features(**given.to(self.model.device)))[0]
+
+
+FrameEncoder = TinyEncoder | ClipEncoder  # frozen features of frames and questions in one space
 
 
 def features(found: Any) -> Tensor:
