@@ -31,8 +31,7 @@ from typing import Any
 
 from vlrl.config import Config, folders, load
 from vlrl.config.model_folder import located
-from vlrl.config.trl_config import BASE, is_trl_config, settings_of_trl
-from vlrl.config.trl_names import TRL_NAMES, trl_renames
+from vlrl.config.trl_config import BASE, TRL_NAMES, is_trl_config, settings_of_trl, trl_renames
 from vlrl.eval.model import policy_spec
 from vlrl.plugins.function_reward import BatchFunctionReward, FunctionReward, columns_of
 from vlrl.plugins.registry import ConfigError, build, names, suggest

@@ -11,7 +11,7 @@ from site_kit import ROOT
 
 from vlrl.config import SLOTS, find, load
 from vlrl.config.settings import Settings, nested_fields
-from vlrl.config.trl_names import TRL_NAMES
+from vlrl.config.trl_config import TRL_NAMES
 from vlrl.plan.gpus import GPUS, gpu
 from vlrl.plan.plan import Ask, make_plan
 from vlrl.plan.setup import Assumed

@@ -15,7 +15,7 @@ from typing import Any
 from vlrl.config.config import MAP_SLOTS, OTHER_KEYS, SLOTS, Config
 from vlrl.config.merging import at, first_origin, leaves
 from vlrl.config.settings import Settings, check_value, nested_fields
-from vlrl.config.trl_names import TRL_NAMES, trl_renames
+from vlrl.config.trl_config import TRL_NAMES, trl_renames
 from vlrl.plugins.kinds import stage_named
 from vlrl.plugins.registry import ConfigError, find, suggest
 

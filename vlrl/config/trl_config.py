@@ -1,4 +1,5 @@
-"""TRL's `GRPOConfig` as settings of a run. TRL itself is not imported: the object is read by its fields.
+"""TRL's `GRPOConfig` as settings of a run, and what its names are here. TRL itself is not imported: the
+object is read by its fields.
 
 TRL counts completions (per_device_train_batch_size x gradient_accumulation_steps make an optimizer step), a
 run counts prompts: prompts_per_step = completions / num_generations.
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from vlrl.plugins.registry import ConfigError
@@ -33,6 +35,20 @@ _PLAIN = {  # GRPOConfig's field -> setting
     "output_dir": "output",
     "seed": "seed",
 }
+# what a config or an argument that has a name of TRL's is called here
+TRL_NAMES = {
+    **{name: key for name, key in _PLAIN.items() if name != "seed"},  # which is the same here
+    "warmup_ratio": "optimizer.warmup",
+    "max_steps": "steps",
+    "per_device_train_batch_size": "prompts_per_step (TRL counts completions: divide by num_generations)",
+    "gradient_accumulation_steps": "a factor of prompts_per_step",
+    "max_prompt_length": "max_prompt_tokens",
+    "beta": "loss_terms.kl.coef (preset grpo_kl)",
+    "epsilon_high": "policy_loss.high",
+    "save_steps": "watch.checkpoint_every",
+    "eval_steps": "watch.heldout_every",
+    "report_to": "watch.trackers",
+}
 _AGGREGATION = {"dapo": "token_mean", "bnpo": "token_mean", "grpo": "sequence_mean"}
 _SCALE = {"group": "group", "True": "group", "batch": "batch", "none": "none", "False": "none"}
 _NO_MATTER = (  # how it is computed or shown there; no other run here
@@ -45,6 +61,12 @@ _NO_MATTER = (  # how it is computed or shown there; no other run here
     "parallelism_config", "label_names", "warmup_ratio", "adam_beta", "beta", "epsilon_high",
     "reward_weights", "loss_type", "scale_rewards", "generation_batch_size", "include_", "length_column",
 )  # fmt: skip
+
+
+def trl_renames(keys: Iterable[str]) -> str:
+    """What all of some keys that are TRL's are called here, in one sentence."""
+    named = [f"{key!r} is {TRL_NAMES[key]!r}" for key in keys if key in TRL_NAMES]
+    return f"TRL's {', '.join(named)} here"
 
 
 def is_trl_config(args: Any) -> bool:
