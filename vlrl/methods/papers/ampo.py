@@ -9,7 +9,8 @@ Paper: Yuan et al. 2025 (AMPO), arXiv:2510.02227, sec. 3; checked against mix_da
 reward_manager/prob.py of the release (mean of probabilities, 2 of 4 teachers; ranking only if there is a
 choice).
 Deviates: the random places depend on seed, step and row; the release's share for form, the same for all
-demonstrations that have the form, is left out of r_p.
+demonstrations that have the form, is left out of r_p, and so is the blank that it puts between a bare
+`<answer>` and the gold answer; of two `<answer>` the last counts (there r_p is 0).
 """
 
 from __future__ import annotations
