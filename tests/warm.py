@@ -26,9 +26,16 @@ IMPORTS = (
     "vlrl.cli.train",
     "vlrl.trainer.session",
     "vlrl.training",
+    "vlrl.engine.hf.engine",
+    "vlrl.methods.core.policy_loss",
+    "vlrl_rewards.math.answer",
+    "pint",
+    "pydantic.type_adapter",
     "safetensors.torch",
+    "pyarrow.dataset",
     "pyarrow.parquet",
 )
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @contextmanager
@@ -49,7 +56,8 @@ def warm_python(folder: Path) -> Iterator[str]:
 
 
 def ask(address: str, arguments: list[str]) -> int:
-    """Run one process with this one's streams, folder and environment; gives back its exit code."""
+    """Run one process with this one's streams, folder and environment; signals go to it. Gives back its exit
+    code."""
     with socket.socket(socket.AF_UNIX) as server:
         deadline = time.monotonic() + 500
         while server.connect_ex(address):  # the server is still importing
@@ -59,20 +67,38 @@ def ask(address: str, arguments: list[str]) -> int:
         job = json.dumps({"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)})
         socket.send_fds(server, [len(job.encode()).to_bytes(8, "big")], [0, 1, 2])
         server.sendall(job.encode())
+        if started := server.recv(8):
+            pid = int.from_bytes(started, "big")
+            for number in PASSED_ON:
+                signal.signal(number, lambda number, _: os.kill(pid, number))
         answer = server.recv(16)
     if not answer:
         raise SystemExit("the server of warm processes has ended")
     return int(answer)
 
 
-def serve(address: str) -> None:
-    """Fork for each connection until the standard input ends, which it does with the suite."""
+def prepare() -> None:
+    """Import what a run does. Libraries import most of it where a model is built, and a run imports the
+    plug-ins of its config."""
+    import gc
     import importlib
 
     import torch  # noqa: F401
 
+    gc.disable()
     for name in IMPORTS:
         importlib.import_module(name)
+    registry = importlib.import_module("vlrl.plugins.registry")
+    policy = importlib.import_module("vlrl.policy")
+    for family in ("text", "qwen2_5_vl"):
+        assert policy.Policy(registry.build(policy.Family, {"name": family, "tiny": {}})).processor
+    gc.freeze()
+    gc.enable()
+
+
+def serve(address: str) -> None:
+    """Fork for each connection until the standard input ends, which it does with the suite."""
+    prepare()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
@@ -106,6 +132,8 @@ def keep(connection: socket.socket) -> int:
     for stream in streams:
         os.close(stream)
     process = os.pidfd_open(pid)
+    with suppress(BrokenPipeError):
+        connection.sendall(pid.to_bytes(8, "big"))
     if connection in select.select([process, connection], [], [])[0]:
         os.kill(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -126,6 +154,7 @@ def become(job: dict, streams: list[int]) -> int:
     os.chdir(job["folder"])
     os.environ.clear()
     os.environ.update(job["environment"])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a suite in the background
     arguments = job["arguments"][job["arguments"][0] == "-u" :]  # launchers ask for unbuffered output
     code = 0
     try:
