@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 from engine_kit import make_policy
 
+from vlrl.engine.base import SamplingModel
 from vlrl.engine.vllm import changes
 from vlrl.engine.vllm.changes import SentWeights, with_fused
 from vlrl.engine.vllm.inprocess import VLLM
@@ -18,6 +21,7 @@ from vlrl.plugins.registry import build
 from vlrl.policy import Family, Policy
 from vlrl.services.failures import EngineMismatchError
 
+OPTIONS = {"max_num_seqs": 8, "skip_mm_profiling": True}
 SIBLINGS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
@@ -142,6 +146,25 @@ def moved(policy: Policy, seed: int) -> None:
     policy.version += 1
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[VLLM]:
+    """An engine of a mixture. What is sent is the subject here, not how vLLM starts."""
+    pytest.importorskip("vllm")
+    engine = VLLM(options=OPTIONS).attach(mixture())
+    yield engine
+    engine.close()
+
+
+def taken_over(started: VLLM, policy: Policy, **fields: Any) -> VLLM:
+    """The engine as if it had been attached to this policy, which it gets with the next sync."""
+    engine = replace(started, **fields)
+    object.__setattr__(engine, "state", started.state)
+    engine.state.lm, engine.state.policy = SamplingModel(policy), policy
+    engine.state.has = SentWeights()
+    engine.counters.clear()
+    return engine
+
+
 @pytest.mark.vllm
 @pytest.mark.parametrize(
     "trainable",
@@ -153,57 +176,52 @@ def moved(policy: Policy, seed: int) -> None:
     ids=["adapter of q", "all but experts and tower", "experts"],
 )
 def test_vllm_has_the_trainers_log_probs_after_a_sync_of_some_weights(
-    trainable: Any, monkeypatch: pytest.MonkeyPatch
+    trainable: Any, started: VLLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = mixture()
     trainable(policy)
-    engine = VLLM(options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
-    try:
-        engine.sync(policy)
-        whole = engine.counters["sync_bytes"]
-        for seed in (1, 2):
-            moved(policy, seed)
-            assert apart(policy, engine) > 0.01
-            before = engine.counters["sync_bytes"]
-            engine.sync(policy)
-            assert 0 < engine.counters["sync_bytes"] - before < 0.9 * whole
-            assert apart(policy, engine) < 1e-4
-        # reversed: one of the trained layers is left out
-        moved(policy, 3)
-        names = sorted(engine.to_send(policy) or ())
-        layer = names[-1].rpartition(".")[0].rpartition(".")[0]
-        left = {name for name in names if not name.startswith(layer)}
-        monkeypatch.setattr(SentWeights, "due", lambda self, model: left)
-        engine.sync(policy)
+    engine = taken_over(started, policy)
+    engine.sync(policy)
+    whole = engine.counters["sync_bytes"]
+    for seed in (1, 2):
+        moved(policy, seed)
         assert apart(policy, engine) > 0.01
-    finally:
-        engine.close()
+        before = engine.counters["sync_bytes"]
+        engine.sync(policy)
+        assert 0 < engine.counters["sync_bytes"] - before < 0.9 * whole
+        assert apart(policy, engine) < 1e-4
+    # reversed: one of the trained layers is left out
+    moved(policy, 3)
+    names = sorted(engine.to_send(policy) or ())
+    layer = names[-1].rpartition(".")[0].rpartition(".")[0]
+    left = {name for name in names if not name.startswith(layer)}
+    monkeypatch.setattr(SentWeights, "due", lambda self, model: left)
+    engine.sync(policy)
+    assert apart(policy, engine) > 0.01
+
+
+@pytest.mark.vllm
+def test_send_all_sends_all(started: VLLM) -> None:
+    policy = mixture()
+    LoRA(r=2, targets="q_proj")(policy)
+    engine = taken_over(started, policy, send_all=True)
+    for _ in range(2):
+        engine.sync(policy)
+    whole = sum(weight.nbytes for _, weight in named_weights(policy.model))
+    assert engine.counters["sync_bytes"] == 2 * whole
 
 
 @pytest.mark.vllm
 def test_a_layer_that_got_a_part_of_its_weights_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an engine of its own: vLLM goes on from a load that was refused no more."""
     policy = mixture()
     LoRA(r=2, targets="q_proj")(policy)
-    engine = VLLM(options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
+    engine = VLLM(options=OPTIONS).attach(policy)
     try:
         engine.sync(policy)
         moved(policy, 1)
         monkeypatch.setattr(changes, "with_fused", lambda model, names: set(names))
         with pytest.raises(EngineMismatchError, match=r"qkv_proj.*engine.send_all to true"):
             engine.sync(policy)
-    finally:
-        engine.close()
-
-
-@pytest.mark.vllm
-def test_send_all_sends_all() -> None:
-    policy = mixture()
-    LoRA(r=2, targets="q_proj")(policy)
-    engine = VLLM(send_all=True, options={"max_num_seqs": 8, "skip_mm_profiling": True}).attach(policy)
-    try:
-        for _ in range(2):
-            engine.sync(policy)
-        whole = sum(weight.nbytes for _, weight in named_weights(policy.model))
-        assert engine.counters["sync_bytes"] == 2 * whole
     finally:
         engine.close()
