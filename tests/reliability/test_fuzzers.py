@@ -29,6 +29,7 @@ def test_rows(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fuzz_rows.py", "--seconds", "3", "--policy", "text"])
     assert fuzz.main() == 0, capsys.readouterr().out
     assert "usable" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:2], "1", *sys.argv[3:]])
     monkeypatch.setattr(fuzz.Trainer, "verdict", lambda self, row: "a fault" if row.system else "")
     assert fuzz.main() > 0 and "training does not: a fault" in capsys.readouterr().out
 

@@ -239,7 +239,7 @@ def verify_a_lost_launcher_ends_all(
 @pytest.mark.timeout(2400)  # up to seven starts of two ranks
 @pytest.mark.parametrize("count", [3, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(
-    finish, undisturbed, tmp_path, count
+    finish, undisturbed, warm, tmp_path, count
 ) -> None:
     output = tmp_path / "run"
     troubles: list[Callable[[subprocess.Popen, Path], None]] = [
@@ -255,7 +255,9 @@ def test_a_run_with_troubles_in_turn_ends_as_the_undisturbed_one(
     ]
     for index, trouble in enumerate(troubles[:count]):
         log = tmp_path / f"log{index}"
-        trouble(launch(output, log, tmp_path, *(["--resume"] if index else [])), log)
+        # ranks that are killed by their number must be processes of their own
+        python, words = (sys.executable, ["--resume"]) if index else (warm, [])
+        trouble(launch(output, log, tmp_path, *words, python=python), log)
     verify_resumed(finish, undisturbed(), output, tmp_path)
 
 
