@@ -23,6 +23,8 @@ IMPORTS = (
     "accelerate.commands.launch",
     "torch.distributed.run",
     "transformers",
+    "torch.distributed.fsdp",
+    "peft",
     "vlrl.cli.train",
     "vlrl.trainer.session",
     "vlrl.training",
