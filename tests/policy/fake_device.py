@@ -7,13 +7,12 @@ memory, autocast.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
 NAME = "fake"
@@ -64,15 +63,11 @@ class DeviceTensor(Tensor):
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run one operation on the values, after checking the devices of its tensors."""
-    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    tensors = [*tensors_in(args), *tensors_in(kwargs)]
     on_device = any(isinstance(x, DeviceTensor) for x in tensors)
     if on_device and func not in MOVES:
-        bound = [args[0], *tree_leaves(args[2:])] if func in INDEXING else tensors
-        strangers = [
-            tuple(x.shape)
-            for x in bound
-            if isinstance(x, Tensor) and x.dim() and not isinstance(x, DeviceTensor)
-        ]
+        bound = [*tensors_in(args[:1]), *tensors_in(args[2:])] if func in INDEXING else tensors
+        strangers = [tuple(x.shape) for x in bound if x.dim() and not isinstance(x, DeviceTensor)]
         if strangers:
             raise RuntimeError(f"{func}: expected all tensors on {NAME}:0, found on cpu: shapes {strangers}")
     target = kwargs.get("device")
@@ -84,19 +79,37 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "pin_memory": False}
     if func is aten.histc.default and not args[0].is_floating_point():  # which a GPU has, and a CPU has not
         return DeviceTensor(aten.histc(bare(args[0]).double(), *args[1:]).to(args[0].dtype))
-    out = func(*tree_map(bare, args), **tree_map(bare, kwargs))
+    out = func(*changed(bare, args), **changed(bare, kwargs))
     if func._schema.name.endswith("_"):
         return args[0]
     known = {id(x.inner): x for x in tensors if isinstance(x, DeviceTensor)}
-    return (
-        tree_map(lambda x: known.get(id(x), DeviceTensor(x)) if isinstance(x, Tensor) else x, out)
-        if on_device
-        else out
-    )
+    return changed(lambda x: known[id(x)] if id(x) in known else DeviceTensor(x), out) if on_device else out
 
 
-def bare(value: Any) -> Any:
+def bare(value: Tensor) -> Tensor:
     return value.inner if isinstance(value, DeviceTensor) else value
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors of an operation's arguments: torch's own `tree_leaves` takes half of a trial's time."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from tensors_in(one)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def changed(change: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """Arguments or results with every tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        return type(value)([changed(change, one) for one in value])
+    if isinstance(value, dict):
+        return {name: changed(change, one) for name, one in value.items()}
+    return value
 
 
 class FakeDevice(TorchDispatchMode):
