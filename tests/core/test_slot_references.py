@@ -54,7 +54,7 @@ def test_a_format_reward_is_called_format():
     of paying beside it."""
     others = []
     for path in sorted(CONFIGS.glob("*/*.yaml")):
-        tree = yaml.safe_load(path.read_text()) or {}
+        tree = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
         for part in (
             tree,
             *(phase for phase in (tree.get("phases") or {}).values() if isinstance(phase, dict)),

@@ -46,7 +46,8 @@ ITS_OWN = {  # files that may ask the tokenizer, and what they give it
 
 def asks_the_tokenizer(path) -> bool:
     """Whether a file calls a tokenizer, or names its `encode`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text if "tokenizer" in text else "")):
         target = (
             node.func
             if isinstance(node, ast.Call)
