@@ -1,6 +1,7 @@
 """Python processes that have imported torch and the trainer already: a server imports them once, and each
-process is its fork. Ranks that only have to give numbers start this way; what launches, kills or resumes
-ranks as a user does starts Python itself (tests/reliability/test_lost_ranks.py, tests/journeys).
+process is its fork. Ranks that only have to give numbers, or stop at a signal, start this way; ranks that are
+killed, and what resumes them, start Python itself as a user does (tests/reliability/test_lost_ranks.py,
+tests/journeys).
 
 `warm.py serve SOCKET` is the server; `warm.py ask SOCKET ARGUMENTS` stands where `python ARGUMENTS` would.
 """
