@@ -37,6 +37,13 @@ def numbers(setting: str, text: str) -> list[int]:
         refuse(f"{setting}={text}: expected whole numbers, as in {setting}=0,1,2")
 
 
+def number(setting: str, text: str) -> int:
+    """The whole number of a setting, from 0 on; anything else is refused."""
+    if not (text.isascii() and text.isdigit()):
+        refuse(f"{setting}={text}: expected a whole number, as in {setting}=80")
+    return int(text)
+
+
 def above_zero(setting: str, text: str) -> float:
     """The number of a setting, above 0; anything else is refused."""
     try:

@@ -309,9 +309,7 @@ def main() -> None:
     for setting, choices in (("task", TASKS), ("pays", ("rule", "model"))):
         cli.known(setting, [given[setting]] if setting in given else (), choices)
     seeds = cli.numbers("models", given.get("models", "0"))
-    cold, learnt = (
-        cli.numbers(name, given[name])[0] if name in given else None for name in ("cold", "learned")
-    )
+    cold, learnt = (cli.number(name, given[name]) if name in given else None for name in ("cold", "learned"))
     task, watched = TASKS[given.get("task", "lab")], given.get("pays") == "rule"
     rate = [f"phases.rl.optimizer.lr={cli.above_zero('lr', given['lr'])}"] if "lr" in given else []
     root.mkdir(parents=True, exist_ok=True)
@@ -327,7 +325,7 @@ def main() -> None:
             few = arm in ("few", "steps")
             owns = []
             for seed in seeds:
-                once = [f"seed={seed}", f"steps={learnt or task.learned}"]
+                once = [f"seed={seed}", f"steps={task.learned if learnt is None else learnt}"]
                 owns.append(learned(task, root / f"model_{arm}_{seed}", kind, model, answers, few, once))
                 measured(task, arm, owns[-1], unseen)
             reward = f"rewards.model={reward_of(kind, owns[0], float(not watched))}"

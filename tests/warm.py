@@ -70,14 +70,26 @@ def ask(address: str, arguments: list[str]) -> int:
         job = json.dumps({"arguments": arguments, "folder": os.getcwd(), "environment": dict(os.environ)})
         socket.send_fds(server, [len(job.encode()).to_bytes(8, "big")], [0, 1, 2])
         server.sendall(job.encode())
-        if started := server.recv(8):
+        if started := received(server, 8):
             pid = int.from_bytes(started, "big")
             for number in PASSED_ON:
-                signal.signal(number, lambda number, _: os.kill(pid, number))
-        answer = server.recv(16)
+                signal.signal(number, lambda number, _: passed_on(pid, number))
+        answer = received(server, 16)
     if not answer:
         raise SystemExit("the server of warm processes has ended")
     return int(answer)
+
+
+def received(server: socket.socket, size: int) -> bytes:
+    """Nothing where the server has ended."""
+    with suppress(ConnectionError):
+        return server.recv(size)
+    return b""
+
+
+def passed_on(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # it has ended by itself
+        os.kill(pid, number)
 
 
 def prepare() -> None:
@@ -101,10 +113,10 @@ def prepare() -> None:
 
 def serve(address: str) -> None:
     """Fork for each connection until the standard input ends, which it does with the suite."""
-    prepare()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
+        prepare()  # who asks meanwhile waits, and hears at once where this fails
         while sys.stdin not in (ready := select.select([listener, sys.stdin], [], [], 1.0)[0]):
             if ready:
                 connection = listener.accept()[0]

@@ -96,7 +96,7 @@ class Graded(Reward):
         response."""
 
     def lowest(self) -> float:
-        """The lowest score of the reward; an empty or unreadable answer gets it."""
+        """The score of an empty or unreadable answer, the lowest of most rewards."""
         return 0.0
 
     def committed(self, response: Response) -> Answer:

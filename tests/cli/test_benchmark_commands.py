@@ -6,11 +6,14 @@ from __future__ import annotations
 import ast
 import runpy
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from benchmarks import cli
+from vlrl.plugins import registry
 
 FOLDER = Path(cli.__file__).parent
 MODULES = sorted(file.stem for file in FOLDER.glob("*.py") if "__main__" in file.read_text(encoding="utf-8"))
@@ -39,6 +42,8 @@ MISTAKES = [
     ("teachers", ["one"], "name the folder of the runs first, as in FOLDER one"),
     ("reward_models", ["FOLDER", "task=smol"], "no task named 'smol'; known: lab, smollm2"),
     ("reward_models", ["FOLDER", "lr=fast"], "lr=fast: expected a number above 0, as in lr=0.1"),
+    ("reward_models", ["FOLDER", "learned=40,80"], "learned=40,80: expected a whole number, as in"),
+    ("reward_models", ["FOLDER", "cold=-5"], "cold=-5: expected a whole number, as in"),
     ("reward_models", [], "name the folder of the runs first, as in FOLDER"),
     ("learning_curves", ["FOLDER", "engine=tgi"], "no engine named 'tgi'; known: hf"),
     ("judgements", ["many", "0.1"], "'count'"),
@@ -46,6 +51,24 @@ MISTAKES = [
     ("rollout", ["--side", "nonsense"], "no side named 'nonsense'"),
     ("soak", [], "required: steps"),
 ]
+
+
+def registered_by(module: str) -> list[tuple[dict, str, type]]:
+    tables = registry._TABLE.values()
+    return [(table, name, cls) for table in tables for name, cls in table.items() if cls.__module__ == module]
+
+
+@contextmanager
+def as_program(module: str) -> Iterator[None]:
+    """A module's plug-ins are registered by `__main__` inside, and as before behind it."""
+    own = registered_by(module)
+    for table, name, _ in own:
+        del table[name]
+    yield
+    for table, name, _ in registered_by("__main__"):
+        del table[name]
+    for table, name, cls in own:
+        table[name] = cls
 
 
 @pytest.fixture
@@ -56,7 +79,7 @@ def ended(monkeypatch, capsys, tmp_path):
     def run(module: str, words: list[str]) -> tuple[object, str, str]:
         monkeypatch.setattr(sys, "argv", [module, *words])
         monkeypatch.delitem(sys.modules, f"benchmarks.{module}", raising=False)
-        with pytest.raises(SystemExit) as end:
+        with as_program(f"benchmarks.{module}"), pytest.raises(SystemExit) as end:
             runpy.run_module(f"benchmarks.{module}", run_name="__main__", alter_sys=True)
         assert not list(tmp_path.iterdir())
         return end.value.code, *capsys.readouterr()

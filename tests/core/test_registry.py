@@ -89,6 +89,15 @@ def test_a_name_belongs_to_one_class():
         stage_of(int)
 
 
+def test_a_field_of_a_plug_in_may_be_named_as_one_of_its_stage():
+    @dataclass(frozen=True)
+    class Named(Example):
+        kind: str = "linear"
+        home: str = "here"
+
+    assert stage_of(Named) is GroupFilter
+
+
 def test_the_origin_of_a_class_without_source_is_its_module():
     made = type("MadeInASession", (), {"__module__": "__console__"})
     assert origin(made) == "__console__"

@@ -2,6 +2,7 @@
 stopped."""
 
 import signal
+import sys
 import time
 
 import pytest
@@ -48,7 +49,8 @@ def undisturbed(tmp_path_factory):
 )
 def test_a_stopped_run_writes_a_checkpoint_and_goes_on_to_the_same_end(undisturbed, warm, tmp_path, how):
     run = tmp_path / "run"
-    process = start(run, STEPS, SEEN, python=warm)
+    # one of them ends as a user's process does: threads are joined, the interpreter is finalised
+    process = start(run, STEPS, SEEN, python=sys.executable if how == signal.SIGINT else warm)
     wait_for(lambda: steps_of(run) >= 3, process)
     process.send_signal(how) if how != STOP_FILE else (run / STOP_FILE).write_text("")
     _, said = process.communicate(timeout=200)

@@ -41,9 +41,9 @@ class ConfigError(ValueError):
 
 
 def stage_of(cls: type) -> Any:
-    """The abstract stage of a plug-in class: the base that declares the `kind` of its plug-ins."""
+    """The abstract stage of a plug-in class: the base that derives from `Stage` itself."""
     for base in cls.__mro__:
-        if "kind" in vars(base) and base.__name__ != "Stage":
+        if any(parent.__name__ == "Stage" for parent in base.__bases__):
             return base
     raise TypeError(f"{cls.__name__} is not a plug-in: derive it from a class of vlrl.plugins.stages")
 

@@ -16,6 +16,7 @@ class Of(Generic[T]):
         self.owner, self.named = owner, named
 
     def __set_name__(self, cls: type, name: str) -> None:
+        self.name = name
         self.read = attrgetter(f"{self.owner}.{self.named or name}")
 
     def __get__(self, instance: object, cls: type | None = None) -> T:
@@ -24,4 +25,9 @@ class Of(Generic[T]):
         )  # of the class: itself, as a property
 
     def __set__(self, instance: object, value: T) -> None:
-        raise AttributeError(f"{type(instance).__name__} reads this of its {self.owner}")
+        raise AttributeError(
+            f"{type(instance).__name__}.{self.name} is that of its {self.owner}; set it there"
+        )
+
+    def __delete__(self, instance: object) -> None:
+        raise AttributeError(f"{type(instance).__name__}.{self.name} is that of its {self.owner}")

@@ -113,8 +113,13 @@ def watch(
 
 
 def _idle(folder: Path) -> float:
-    files = [path for path in folder.iterdir() if path.exists()]
-    return time.time() - max(path.stat().st_mtime for path in (folder, *files))
+    return time.time() - max(map(_changed, (folder, *folder.iterdir())))
+
+
+def _changed(path: Path) -> float:
+    with contextlib.suppress(OSError):  # a compiler removes its files at any time
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _holders(paths: list[Path]) -> dict[Path, tuple[int, ...]]:

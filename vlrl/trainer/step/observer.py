@@ -82,13 +82,14 @@ class Observers(RunObserver):
 
 
 def _tell_all(name: str) -> Callable[..., None]:
-    def tell(self: Observers, *told: Any) -> None:
+    def tell(self: Observers, *told: Any, **named: Any) -> None:
         for member in self.members:
-            getattr(member, name)(*told)
+            getattr(member, name)(*told, **named)
 
     return tell
 
 
 for _name in vars(RunObserver).keys() - vars(Observers).keys():
     if not _name.startswith("_"):
+        assert callable(getattr(RunObserver, _name)), f"Observers must define {_name} itself"
         setattr(Observers, _name, _tell_all(_name))
