@@ -30,7 +30,8 @@ the release's trainer does where its script is silent: `configs/base/trainers`, 
 or **ours**, with the reason. `tests/test_fidelity.py` holds presets labelled `code` to at most two of ours,
 and to no value of another paper's preset. Rewards that a preset takes from its lab task read
 an answer wherever a text commits to it (tags, a box, a phrase, the text itself), and no thought; most
-releases read one place alone, and some the thought too: `rewards.SLOT.answer_in=tags` or `box`.
+releases read one place alone, and some the thought too: `rewards.SLOT.answer_in=tags`, `box` or
+`marked`.
 
 Kinds: a `method` has a mechanism of its own, a `recipe` has values and data only, a `probe` measures only.
 **Record**: rows in the released schema, and what the release's reward code pays for right, wrong and

@@ -21,6 +21,7 @@ VERDICT: Annotation[dict[str, Any]] = Annotation(
     "verdict", dict, doc="reason, extracted answer, its span and route: the verdict on a rollout"
 )
 _PLACES = {"tags": ("tag", "tags"), "box": ("box", "boxes")}  # the routes of an answer, by `answer_in`
+_PLACES["marked"] = _PLACES["tags"] + _PLACES["box"]
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -79,11 +80,11 @@ class Graded(Reward):
 
     A subclass defines `grade`, which reads the gold answer first, then the response. An answer that it cannot
     read scores `lowest()`. `answer_in` "tags" reads an answer in answer tags alone, "box" one in a LaTeX box
-    alone, as most releases do; "anywhere" also one behind a phrase, or the whole text. A last tag without
+    alone, as most releases do, "marked" either; "anywhere" also one behind a phrase, or the whole text. A last tag without
     its end counts, where most releases find nothing.
     """
 
-    answer_in: Literal["anywhere", "tags", "box"] = "anywhere"
+    answer_in: Literal["anywhere", "marked", "tags", "box"] = "anywhere"
     phrases: ClassVar[bool] = False  # whether "the answer is ..." marks an answer
     refusals: ClassVar[bool] = (
         True  # whether "I cannot answer" counts as no answer (False where the answer is prose or a document)
@@ -144,7 +145,8 @@ class Graded(Reward):
         response = Response(rollout.text, rollout.spaces)
         found = settled(self.grade, response, rollout.answer, rollout.row, self.lowest())
         if self.answer_in != "anywhere" and found.route.partition(">")[0] not in _PLACES[self.answer_in]:
-            found = unread(Unread(f"no answer in {self.answer_in}"), self.lowest())
+            where = "tags or a box" if self.answer_in == "marked" else self.answer_in
+            found = unread(Unread(f"no answer in {where}"), self.lowest())
         kept = {
             "reason": found.reason,
             "extracted": found.extracted,

@@ -62,6 +62,9 @@ def test_broken_parts_are_refused():
         ("tags", "", 0.0),
         ("box", "\\boxed{[0, 0, 9, 9]}", 1.0),
         ("box", "<answer>[0, 0, 9, 9]</answer>", 0.0),
+        ("marked", "\\boxed{[0, 0, 9, 9]}", 1.0),
+        ("marked", "<answer>[0, 0, 9, 9]</answer>", 1.0),
+        ("marked", "It is [0, 0, 9, 9].", 0.0),
         ("anywhere", "It is [0, 0, 9, 9].", 1.0),
     ],
 )
