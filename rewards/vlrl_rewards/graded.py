@@ -20,8 +20,11 @@ from vlrl_rewards.text.denials import refuses, taken_back
 VERDICT: Annotation[dict[str, Any]] = Annotation(
     "verdict", dict, doc="reason, extracted answer, its span and route: the verdict on a rollout"
 )
-_PLACES = {"tags": ("tag", "tags"), "box": ("box", "boxes")}  # the routes of an answer, by `answer_in`
-_PLACES["marked"] = _PLACES["tags"] + _PLACES["box"]
+_PLACES = {  # the routes of an answer, by `answer_in`
+    "marked": ("tag", "tags", "box", "boxes"),
+    "tags": ("tag", "tags"),
+    "box": ("box", "boxes"),
+}
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -80,8 +83,8 @@ class Graded(Reward):
 
     A subclass defines `grade`, which reads the gold answer first, then the response. An answer that it cannot
     read scores `lowest()`. `answer_in` "tags" reads an answer in answer tags alone, "box" one in a LaTeX box
-    alone, as most releases do, "marked" either; "anywhere" also one behind a phrase, or the whole text. A last tag without
-    its end counts, where most releases find nothing.
+    alone, as most releases do, "marked" either; "anywhere" also one behind a phrase, or the whole text. A
+    last tag without its end counts, where most releases find nothing.
     """
 
     answer_in: Literal["anywhere", "marked", "tags", "box"] = "anywhere"
