@@ -32,7 +32,7 @@ def known(what: str, names: Iterable[str], choices: Collection[str]) -> None:
 def numbers(setting: str, text: str) -> list[int]:
     """The whole numbers of a setting, as in 0,1,2; anything else is refused."""
     try:
-        return [int(number) for number in text.split(",")]
+        return [int(one) for one in text.split(",")]
     except ValueError:
         refuse(f"{setting}={text}: expected whole numbers, as in {setting}=0,1,2")
 
@@ -47,12 +47,12 @@ def number(setting: str, text: str) -> int:
 def above_zero(setting: str, text: str) -> float:
     """The number of a setting, above 0; anything else is refused."""
     try:
-        number = float(text)
+        value = float(text)
     except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
+        value = 0.0
+    if not 0 < value < float("inf"):
         refuse(f"{setting}={text}: expected a number above 0, as in {setting}=0.1")
-    return number
+    return value
 
 
 def configs(folder: str) -> list[str]:

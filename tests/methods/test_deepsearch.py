@@ -13,6 +13,7 @@ from make import group
 from run_kit import View
 from tiny import text_run
 
+from vlrl.config import load
 from vlrl.methods.papers.deepsearch import (
     VALUES,
     Deepsearch,
@@ -180,6 +181,10 @@ def test_long_ends_are_punished_and_few_solutions_kept():
     Deepsearch(cache=0.4).end_step(SimpleNamespace(answered_groups=[tree], history=several))
     solutions = json.loads(json.dumps(few[row]["deepsearch"]))
     assert len(solutions) == 1 and not several
+    second = load(["methods/deepsearch"]).tree["phases"]["hard"]["rollout"]
+    assert second == {"replay": True, "cache": 0.0}
+    Deepsearch(**second).end_step(SimpleNamespace(answered_groups=[tree], history=several))
+    assert not several  # the second round reads the first one's solutions, and keeps none
     again, made = searched(9, history={row: {"deepsearch": solutions}}, replay=True)
     assert (
         [r.source for r in again] == ["replay", "policy"]

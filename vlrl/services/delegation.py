@@ -20,9 +20,7 @@ class Of(Generic[T]):
         self.read = attrgetter(f"{self.owner}.{self.named or name}")
 
     def __get__(self, instance: object, cls: type | None = None) -> T:
-        return cast(
-            T, self if instance is None else self.read(instance)
-        )  # of the class: itself, as a property
+        return cast(T, self if instance is None else self.read(instance))  # on the class as a property does
 
     def __set__(self, instance: object, value: T) -> None:
         raise AttributeError(

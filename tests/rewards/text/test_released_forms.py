@@ -8,6 +8,7 @@ import time
 import pytest
 from vlrl_rewards.format.tags import Form
 
+from vlrl.config import load
 from vlrl.plugins.registry import build
 from vlrl.plugins.stages import Reward
 
@@ -31,6 +32,35 @@ def test_parts_in_order_are_the_regular_expression(text):
     assert build(Reward, {"name": "form", "parts": PARTS}).score(text) == bool(SEARCHED.search(text))
     whole = build(Reward, {"name": "form", "parts": PARTS, "whole": True})
     assert whole.score(text) == bool(SEARCHED.fullmatch(text))
+
+
+RIGHT = "<think>\na\n</think>\n<answer>\n4\n</answer>"
+RELEASED = {  # GUI-R1 at d43eea2: r1gui.py:82-83; GHPO at af0a7dd: rewards.py:145-147
+    "gui_r1": re.compile(r"<think>.*?</think>\s*<answer>.*?</answer>\Z", re.DOTALL),
+    "ghpo": re.compile(r"^<think>\n.*?\n</think>\n<answer>\n.*?\n</answer>$", re.DOTALL | re.MULTILINE),
+}
+
+
+@pytest.mark.parametrize("preset", RELEASED)
+@pytest.mark.parametrize(
+    "text",
+    [
+        RIGHT,
+        RIGHT.replace("a", ""),
+        RIGHT + RIGHT[22:],
+        f"{RIGHT}\nmore",
+        f"{RIGHT} more",
+        f" {RIGHT}",
+        f"so\n{RIGHT}",
+        RIGHT.replace("</think>", ""),
+        RIGHT[:-9],
+        "4",
+        "",
+    ],
+)
+def test_a_preset_pays_its_form_as_its_release(preset, text):
+    reward = build(Reward, load([f"methods/{preset}"]).tree["rewards"]["format"])
+    assert bool(reward.score(text)) == bool(RELEASED[preset].match(text))
 
 
 def test_long_texts_take_linear_time():
